@@ -1,0 +1,122 @@
+//! `everfresh dev`: the engines, the queue loop and the worker in one process, with nothing from outside it.
+
+use std::convert::Infallible;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
+use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clock::Clock;
+use everfresh_core::stack::Stack;
+use everfresh_local::data_dir::DataDir;
+use everfresh_local::engines::Engines;
+use everfresh_local::event_source::EventSource;
+use everfresh_local::faults::Faults;
+use everfresh_local::gateway::Port;
+use everfresh_local::in_process::InProcess;
+use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY, stack};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::args::{DevArgs, TargetArgs};
+use crate::target::Endpoints;
+
+/// The function's time-out here; the queues' visibility time-out follows from it as it does in a deployment.
+const TIME_OUT: Duration = Duration::from_secs(60);
+const VISIBILITY_SECONDS: u32 = 6 * 60;
+
+const TTL_SWEEP: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()> {
+    if let Some(name) = &target.stack {
+        bail!("`dev` runs on this machine only: leave --stack {name} away");
+    }
+    let dir = DataDir::open(&target.data, args.fresh)?;
+    let port = Port::bind(args.aws_port).with_context(|| {
+        format!("cannot listen on 127.0.0.1:{}: choose another port with --aws-port", args.aws_port)
+    })?;
+    let engines = Engines::open(&dir, port.number()).await?;
+    let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER);
+    let stack = stack::provision(&clients, VISIBILITY_SECONDS).await?;
+    let gateway = port.serve(engines.clone()).context("starting the gateway")?;
+    let endpoints = Endpoints {
+        aws: gateway.url(),
+        region: REGION.to_owned(),
+        access_key: ACCESS_KEY.to_owned(),
+        secret_key: SECRET_KEY.to_owned(),
+        stack: stack.clone(),
+    };
+    publish(&dir, &endpoints)?;
+    announce(&endpoints, dir.path(), target.json)?;
+
+    let (stop, stopped) = watch::channel(false);
+    let main = event_source(&clients, &stack.queue);
+    let low_priority = event_source(&clients, &stack.low_priority_queue);
+    let loops = tokio::spawn(async move {
+        tokio::join!(main.run(invoke, stopped.clone()), low_priority.run(invoke, stopped));
+    });
+    tokio::select! {
+        signal = end_signal() => signal.context("waiting for Ctrl-C")?,
+        () = engines.sweep_ttl_every(TTL_SWEEP) => {}
+    }
+    // What is under way ends well; what waits is in the data folder.
+    eprintln!("stopping");
+    stop.send_replace(true);
+    loops.await.context("the queue loop")
+}
+
+async fn invoke(event: SqsEvent, _time_out: Duration) -> Result<SqsBatchResponse, Infallible> {
+    Ok(everfresh_worker::handle(event).await)
+}
+
+fn event_source(clients: &Clients, queue_url: &str) -> EventSource {
+    EventSource {
+        sqs: clients.sqs.clone(),
+        queue_url: queue_url.to_owned(),
+        queue_arn: stack::arn(queue_url),
+        batch_size: 10,
+        window: Duration::ZERO,
+        time_out: TIME_OUT,
+        concurrency: 2,
+    }
+}
+
+/// Written whole or not at all: another command may be reading.
+fn publish(dir: &DataDir, endpoints: &Endpoints) -> anyhow::Result<()> {
+    let file = DataDir::endpoints_file(dir.path());
+    let draft = dir.file("endpoints.json.new");
+    let write = || {
+        fs::write(&draft, serde_json::to_vec_pretty(endpoints)?)?;
+        fs::rename(&draft, &file)?;
+        anyhow::Ok(())
+    };
+    write().with_context(|| format!("writing {}", file.display()))
+}
+
+fn announce(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(endpoints)?);
+        return Ok(());
+    }
+    let Stack { table, bucket, queue, .. } = &endpoints.stack;
+    println!("Everfresh is running on this machine. Ctrl-C stops it; its data stays in {}.", data.display());
+    println!();
+    println!("  DynamoDB, S3, SQS  {}", endpoints.aws);
+    println!("  credentials        {ACCESS_KEY} / {SECRET_KEY}, region {REGION}");
+    println!("  table, bucket      {table}, {bucket}");
+    println!("  queue              {queue}");
+    println!();
+    println!("In another terminal: everfresh status");
+    Ok(())
+}
+
+/// Ctrl-C, or a polite kill.
+async fn end_signal() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => result,
+        _ = terminate.recv() => Ok(()),
+    }
+}

@@ -1,0 +1,75 @@
+//! `everfresh status`: is everything there, and what waits?
+
+use anyhow::{Context, anyhow};
+use aws_sdk_sqs::error::DisplayErrorContext;
+use aws_sdk_sqs::types::QueueAttributeName;
+use everfresh_core::clients::Clients;
+use serde::Serialize;
+
+use crate::args::TargetArgs;
+use crate::target::Target;
+
+#[derive(Debug, Serialize)]
+struct Status {
+    target: String,
+    table: String,
+    bucket: String,
+    queues: Vec<Queue>,
+}
+
+#[derive(Debug, Serialize)]
+struct Queue {
+    role: &'static str,
+    url: String,
+    waiting: u64,
+    in_flight: u64,
+    delayed: u64,
+}
+
+pub(crate) async fn run(args: &TargetArgs) -> anyhow::Result<()> {
+    let target = Target::resolve(args).await?;
+    let status = gather(&target).await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+        return Ok(());
+    }
+    println!("table    {}", status.table);
+    println!("bucket   {}", status.bucket);
+    println!();
+    println!("{:<14} {:>8} {:>10} {:>8}", "queue", "waiting", "in flight", "delayed");
+    for queue in &status.queues {
+        println!("{:<14} {:>8} {:>10} {:>8}", queue.role, queue.waiting, queue.in_flight, queue.delayed);
+    }
+    Ok(())
+}
+
+async fn gather(target: &Target) -> anyhow::Result<Status> {
+    let Target { clients, stack, name } = target;
+    let table = clients.dynamodb.describe_table().table_name(&stack.table).send().await;
+    table.map_err(|e| anyhow!("the table {}: {}", stack.table, DisplayErrorContext(e)))?;
+    let bucket = clients.s3.head_bucket().bucket(&stack.bucket).send().await;
+    bucket.map_err(|e| anyhow!("the bucket {}: {}", stack.bucket, DisplayErrorContext(e)))?;
+    let queues = vec![
+        queue(clients, "main", &stack.queue).await?,
+        queue(clients, "low priority", &stack.low_priority_queue).await?,
+        queue(clients, "dead letters", &stack.dead_letter_queue).await?,
+    ];
+    Ok(Status { target: name.clone(), table: stack.table.clone(), bucket: stack.bucket.clone(), queues })
+}
+
+async fn queue(clients: &Clients, role: &'static str, url: &str) -> anyhow::Result<Queue> {
+    let output =
+        clients.sqs.get_queue_attributes().queue_url(url).attribute_names(QueueAttributeName::All).send().await;
+    let output = output.map_err(|e| anyhow!("the {role} queue {url}: {}", DisplayErrorContext(e)))?;
+    let count = |name: QueueAttributeName| {
+        let value = output.attributes().and_then(|all| all.get(&name));
+        value.and_then(|text| text.parse().ok()).with_context(|| format!("the {role} queue does not tell its {name}"))
+    };
+    Ok(Queue {
+        role,
+        url: url.to_owned(),
+        waiting: count(QueueAttributeName::ApproximateNumberOfMessages)?,
+        in_flight: count(QueueAttributeName::ApproximateNumberOfMessagesNotVisible)?,
+        delayed: count(QueueAttributeName::ApproximateNumberOfMessagesDelayed)?,
+    })
+}

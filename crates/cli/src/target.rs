@@ -1,0 +1,107 @@
+//! Which Everfresh a command talks to: the `dev` that runs on this machine, or a stack on AWS that was named. Never one by accident.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use aws_types::SdkConfig;
+use everfresh_core::clients::{Clients, Explicit, Patience, Reach, aws_sdk_config, plain_http_client};
+use everfresh_core::clock::Clock;
+use everfresh_core::stack::Stack;
+use everfresh_local::data_dir::DataDir;
+use serde::{Deserialize, Serialize};
+
+use crate::args::TargetArgs;
+
+/// An Everfresh that can be talked to.
+pub(crate) struct Target {
+    pub(crate) clients: Clients,
+    pub(crate) stack: Stack,
+    /// For people: which one it is.
+    pub(crate) name: String,
+}
+
+/// What a running `dev` writes into its data folder.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Endpoints {
+    /// Where DynamoDB, S3 and SQS answer.
+    pub(crate) aws: String,
+    pub(crate) region: String,
+    pub(crate) access_key: String,
+    pub(crate) secret_key: String,
+    pub(crate) stack: Stack,
+}
+
+impl Target {
+    /// Finds it, and says on standard error which one it is.
+    pub(crate) async fn resolve(args: &TargetArgs) -> anyhow::Result<Self> {
+        let target = match &args.stack {
+            Some(name) => Self::on_aws(name).await?,
+            None => Self::on_this_machine(&args.data)?,
+        };
+        eprintln!("→ {}", target.name);
+        Ok(target)
+    }
+
+    fn on_this_machine(data: &Path) -> anyhow::Result<Self> {
+        let folder = data.display();
+        if !DataDir::is_in_use(data) {
+            bail!(
+                "no `everfresh dev` is running on {folder}: start one with `everfresh dev`, or name a deployed stack with --stack NAME"
+            );
+        }
+        let file = DataDir::endpoints_file(data);
+        let json = fs::read_to_string(&file).with_context(|| {
+            format!("`everfresh dev` on {folder} is still starting: {} is not there yet", file.display())
+        })?;
+        let endpoints: Endpoints = serde_json::from_str(&json)
+            .with_context(|| format!("{} cannot be read: restart `everfresh dev`", file.display()))?;
+        let name = format!("dev in {folder} at {}", endpoints.aws);
+        let clients = Clients::explicit(Explicit {
+            http: plain_http_client(),
+            endpoint: endpoints.aws,
+            region: endpoints.region,
+            access_key: endpoints.access_key,
+            secret_key: endpoints.secret_key,
+            patience: Patience::WORKER,
+            clock: Clock::system(),
+            retry_partition: None,
+        });
+        Ok(Self { clients, stack: endpoints.stack, name })
+    }
+
+    async fn on_aws(name: &str) -> anyhow::Result<Self> {
+        let config = aws_sdk_config(Patience::WORKER, Reach::Desk).await;
+        let Some(region) = config.region().cloned() else {
+            bail!("--stack {name}: no AWS region is set: set AWS_REGION, or `region` in your AWS profile");
+        };
+        let stack = describe(&config, name).await?;
+        Ok(Self { clients: Clients::aws(&config), stack, name: format!("AWS stack {name} in {region}") })
+    }
+}
+
+/// Reads the stack's outputs.
+async fn describe(config: &SdkConfig, name: &str) -> anyhow::Result<Stack> {
+    let cloudformation = aws_sdk_cloudformation::Client::new(config);
+    let described = cloudformation.describe_stacks().stack_name(name).send().await;
+    let described = described.map_err(|error| {
+        let why = match error.as_service_error() {
+            Some(refusal) => refusal.meta().message().unwrap_or("refused without a reason").to_owned(),
+            None => aws_sdk_cloudformation::error::DisplayErrorContext(&error).to_string(),
+        };
+        anyhow!("--stack {name}: CloudFormation did not describe it: {why}")
+    })?;
+    let stack = described.stacks().first().with_context(|| format!("--stack {name}: no such stack"))?;
+    let output = |key: &str| {
+        let found = stack.outputs().iter().find(|output| output.output_key() == Some(key));
+        let value = found.and_then(|output| output.output_value()).map(str::to_owned);
+        value.with_context(|| format!("--stack {name}: it has no output `{key}`, so it is not an Everfresh stack"))
+    };
+    Ok(Stack {
+        table: output("TableName")?,
+        bucket: output("BucketName")?,
+        queue: output("QueueUrl")?,
+        low_priority_queue: output("LowPriorityQueueUrl")?,
+        dead_letter_queue: output("DeadLetterQueueUrl")?,
+    })
+}

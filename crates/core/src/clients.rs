@@ -1,0 +1,198 @@
+//! The one place that builds SDK clients.
+//!
+//! All three clients share one HTTP client, so they share one connection pool, and carry explicit time-outs: the SDK's own
+//! default is a connect time-out only, under which a dead dependency would hold an invocation until Lambda kills it. Retries are
+//! the SDK's (standard mode, jittered); nothing above adds a loop of its own.
+
+use std::time::Duration;
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Region, SharedAsyncSleep};
+use aws_smithy_async::rt::sleep::TokioSleep;
+use aws_smithy_async::time::SharedTimeSource;
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_types::SdkConfig;
+
+use crate::clock::Clock;
+
+/// The roots that AWS endpoints chain to. Trusting only these makes init cheaper (parsing the system's whole store costs several
+/// milliseconds of CPU at each cold start) and refuses everything that is not AWS.
+const AMAZON_ROOTS: &[u8] = include_bytes!("amazon_roots.pem");
+
+/// The three services that Everfresh stands on, over one HTTP client.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    /// The ledger's side.
+    pub dynamodb: aws_sdk_dynamodb::Client,
+    /// The artifacts' side.
+    pub s3: aws_sdk_s3::Client,
+    /// The queues' side.
+    pub sqs: aws_sdk_sqs::Client,
+}
+
+/// How long a call may take and how often it is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Until a connection stands.
+    pub connect: Duration,
+    /// One attempt, from request to the last byte of the answer.
+    pub attempt: Duration,
+    /// The whole operation, its retries and their pauses included.
+    pub operation: Duration,
+    /// Attempts in all, the first one included.
+    pub attempts: u32,
+}
+
+impl Patience {
+    /// For the worker and for operators: a queue stands behind the call, so it may wait out a hiccup.
+    pub const WORKER: Self = Self {
+        connect: Duration::from_secs(1),
+        attempt: Duration::from_secs(3),
+        operation: Duration::from_secs(10),
+        attempts: 4,
+    };
+
+    fn time_outs(self) -> TimeoutConfig {
+        TimeoutConfig::builder()
+            .connect_timeout(self.connect)
+            .operation_attempt_timeout(self.attempt)
+            .operation_timeout(self.operation)
+            .build()
+    }
+
+    fn retries(self) -> RetryConfig {
+        RetryConfig::standard().with_max_attempts(self.attempts).with_initial_backoff(Duration::from_millis(100))
+    }
+}
+
+/// Clients that leave nothing to the environment: every setting is given here.
+#[derive(Clone, Debug)]
+pub struct Explicit {
+    /// What carries the requests: [`plain_http_client`], or an in-process one.
+    pub http: SharedHttpClient,
+    /// Where all three services answer.
+    pub endpoint: String,
+    /// The region that requests are signed for.
+    pub region: String,
+    /// What requests are signed with.
+    pub access_key: String,
+    /// The secret that belongs to `access_key`.
+    pub secret_key: String,
+    /// Time-outs and attempts.
+    pub patience: Patience,
+    /// The time that requests are signed with.
+    pub clock: Clock,
+    /// Clients of one partition share the SDK's retry budget, which is otherwise one for the whole process: a test that runs
+    /// many workers in a process gives each its own.
+    pub retry_partition: Option<String>,
+}
+
+/// Whose certificates are believed, and whether the machine's proxy is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Inside AWS: Amazon's roots only, no proxy.
+    Lambda,
+    /// From an operator's machine: its own certificate store and its proxy variables, as a company may have set them.
+    Desk,
+}
+
+impl Clients {
+    /// Clients for AWS over a configuration from [`aws_sdk_config`].
+    pub fn aws(shared: &SdkConfig) -> Self {
+        Self::from_shared(shared, None)
+    }
+
+    /// Clients that read no variable, no profile and no file.
+    pub fn explicit(settings: Explicit) -> Self {
+        let credentials = Credentials::new(settings.access_key, settings.secret_key, None, None, "everfresh");
+        let shared = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(settings.http)
+            .endpoint_url(settings.endpoint)
+            .region(Region::new(settings.region))
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .timeout_config(settings.patience.time_outs())
+            .retry_config(settings.patience.retries())
+            .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
+            .time_source(SharedTimeSource::new(settings.clock))
+            .build();
+        Self::from_shared(&shared, settings.retry_partition)
+    }
+
+    fn from_shared(shared: &SdkConfig, retry_partition: Option<String>) -> Self {
+        // Bucket names in the host name work on AWS only; any other endpoint is addressed by path.
+        let path_style = shared.endpoint_url().is_some();
+        let mut dynamodb = aws_sdk_dynamodb::config::Builder::from(shared);
+        let mut s3 = aws_sdk_s3::config::Builder::from(shared).force_path_style(path_style);
+        let mut sqs = aws_sdk_sqs::config::Builder::from(shared);
+        if let Some(name) = retry_partition {
+            dynamodb = dynamodb.retry_partition(partition(&name, "dynamodb"));
+            s3 = s3.retry_partition(partition(&name, "s3"));
+            sqs = sqs.retry_partition(partition(&name, "sqs"));
+        }
+        Self {
+            dynamodb: aws_sdk_dynamodb::Client::from_conf(dynamodb.build()),
+            s3: aws_sdk_s3::Client::from_conf(s3.build()),
+            sqs: aws_sdk_sqs::Client::from_conf(sqs.build()),
+        }
+    }
+}
+
+fn partition(name: &str, service: &str) -> RetryPartition {
+    // Custom, for a named one would be kept in a process-wide table for good.
+    RetryPartition::custom(format!("{name}/{service}")).build()
+}
+
+/// The configuration of every client that talks to AWS: credentials and region come from the environment (a function's role, an
+/// operator's profile), and `AWS_ENDPOINT_URL` and its like are honoured, as any tool does.
+pub async fn aws_sdk_config(patience: Patience, reach: Reach) -> SdkConfig {
+    aws_config::defaults(BehaviorVersion::latest())
+        .http_client(tls_http_client(reach))
+        .timeout_config(patience.time_outs())
+        .retry_config(patience.retries())
+        .load()
+        .await
+}
+
+/// An HTTP client for plain-text endpoints on this machine. It knows no proxy.
+pub fn plain_http_client() -> SharedHttpClient {
+    HttpBuilder::new().build_http()
+}
+
+fn tls_http_client(reach: Reach) -> SharedHttpClient {
+    let (trust, proxy) = match reach {
+        Reach::Lambda => (TrustStore::empty().with_pem_certificate(AMAZON_ROOTS), ProxyConfig::disabled()),
+        Reach::Desk => (TrustStore::empty().with_native_roots(true), ProxyConfig::from_env()),
+    };
+    HttpBuilder::new().build_with_connector_fn(move |settings, _components| {
+        let mut connector = Connector::builder();
+        connector.set_connector_settings(settings.cloned());
+        connector.set_proxy_config(Some(proxy.clone()));
+        let connector = connector.tls_provider(Provider::Rustls(CryptoMode::Ring));
+        match TlsContext::builder().with_trust_store(trust.clone()).build() {
+            Ok(context) => connector.tls_context(context).build(),
+            // Only a malformed certificate does this, and a test parses those that are compiled in.
+            Err(_) => connector.build(),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amazons_roots_parse() {
+        let pem = String::from_utf8_lossy(AMAZON_ROOTS);
+        assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 5);
+        // Panics inside the TLS library if a certificate is malformed.
+        tls_http_client(Reach::Lambda);
+    }
+}

@@ -1,0 +1,34 @@
+//! Log output: JSON lines where a machine reads them, readable lines where a person does.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object a line, for CloudWatch.
+    Json,
+    /// One readable line, for a terminal. Written to standard error, so that `--json` output stays clean.
+    Readable,
+}
+
+impl Format {
+    /// JSON inside Lambda, readable elsewhere.
+    pub fn detect() -> Self {
+        match std::env::var_os("AWS_LAMBDA_FUNCTION_NAME") {
+            Some(_) => Self::Json,
+            None => Self::Readable,
+        }
+    }
+}
+
+/// Installs the process's logger. `RUST_LOG` overrides `default_filter`. A second call changes nothing.
+pub fn init(format: Format, default_filter: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    // A logger that is already there (tests, an embedding program) is as good as ours.
+    let _ = match format {
+        Format::Json => builder.json().flatten_event(true).with_current_span(true).with_ansi(false).finish().try_init(),
+        Format::Readable => builder.with_writer(std::io::stderr).with_target(false).compact().finish().try_init(),
+    };
+}

@@ -1,0 +1,215 @@
+//! The data folder of local mode: what is in it, who may use it, and which format it has.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Raised whenever a newer Everfresh could not read what an older one wrote.
+const FORMAT: u32 = 1;
+
+/// Where `dev` writes the endpoints that the other commands read.
+const ENDPOINTS: &str = "endpoints.json";
+
+/// A folder that this process alone uses, until the value is dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    // Held for its lock, which the operating system lifts when the process ends, however it ends.
+    _lock: File,
+}
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Another process holds the folder's lock.
+    #[error("{} is in use by another `everfresh dev`: stop that one, or choose another folder with --data", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder was written by an Everfresh of another format.
+    #[error(
+        "{} has data format {found} and this Everfresh uses format {FORMAT}: start over with --fresh (deletes its data), or choose another folder with --data",
+        path.display()
+    )]
+    OtherFormat {
+        /// The folder.
+        path: PathBuf,
+        /// The format it says it has.
+        found: String,
+    },
+    /// The folder holds something else. It is left alone, `--fresh` or not.
+    #[error("{} holds files that are not Everfresh's: choose an empty or new folder with --data", path.display())]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The file system refused.
+    #[error("cannot use {} as data folder", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the file system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl DataDir {
+    /// Opens the folder, making it if need be. With `fresh`, what an earlier run left in it is deleted first.
+    pub fn open(path: impl Into<PathBuf>, fresh: bool) -> Result<Self, DataDirError> {
+        let path = path.into();
+        let io_error = |source| DataDirError::Io { path: path.clone(), source };
+        fs::create_dir_all(&path).map_err(io_error)?;
+        let format_file = path.join("format");
+        let is_new = is_empty(&path).map_err(io_error)?;
+        if !is_new && !format_file.exists() {
+            return Err(DataDirError::NotOurs { path });
+        }
+        let lock = lock(&path)?;
+        if fresh && !is_new {
+            clear(&path).map_err(io_error)?;
+        }
+        if is_new || fresh {
+            // What is in here is nobody's source code.
+            fs::write(path.join(".gitignore"), "*\n").map_err(io_error)?;
+            fs::write(&format_file, format!("{FORMAT}\n")).map_err(io_error)?;
+        }
+        let found = fs::read_to_string(&format_file).map_err(io_error)?;
+        if found.trim() != FORMAT.to_string() {
+            return Err(DataDirError::OtherFormat { path, found: found.trim().escape_debug().to_string() });
+        }
+        // The address of a run that has ended would send commands to whoever listens there now.
+        remove_if_there(&path.join(ENDPOINTS)).map_err(io_error)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// A file inside the folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file that says where the engines of a running `dev` answer.
+    pub fn endpoints_file(path: &Path) -> PathBuf {
+        path.join(ENDPOINTS)
+    }
+
+    /// Whether a process holds the folder now. A folder that does not exist is not held.
+    pub fn is_in_use(path: &Path) -> bool {
+        path.join("format").exists() && matches!(lock(path), Err(DataDirError::InUse { .. }))
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // Nothing answers there any more. If the file stays, the next start removes it.
+        let _ = fs::remove_file(self.file(ENDPOINTS));
+    }
+}
+
+fn lock(path: &Path) -> Result<File, DataDirError> {
+    let lock_path = path.join("lock");
+    let io_error = |source| DataDirError::Io { path: lock_path.clone(), source };
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(io_error)?;
+    // A command that looks whether `dev` runs holds the lock for a moment: that is no reason to refuse a start.
+    for _ in 0..5 {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(20)),
+            Err(TryLockError::Error(source)) => return Err(io_error(source)),
+        }
+    }
+    Err(DataDirError::InUse { path: path.to_owned() })
+}
+
+/// Whether there is nothing in the folder yet. A lone lock file is what an interrupted first start leaves.
+fn is_empty(path: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        if name != "lock" && name != ".gitignore" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Deletes what the engines wrote, and only that: the lock stays, for it is held.
+fn clear(path: &Path) -> io::Result<()> {
+    for engine in ["dynamodb.db", "s3.db", "sqs.db"] {
+        for suffix in ["", "-wal", "-shm"] {
+            remove_if_there(&path.join(format!("{engine}{suffix}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_in_use_is_refused_and_free_again_once_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let first = DataDir::open(&path, false).unwrap();
+        assert!(DataDir::is_in_use(&path));
+        let refusal = DataDir::open(&path, false).unwrap_err();
+        assert!(matches!(refusal, DataDirError::InUse { .. }));
+        assert!(refusal.to_string().contains("--data"), "{refusal}");
+        drop(first);
+        assert!(!DataDir::is_in_use(&path));
+        DataDir::open(&path, false).unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_an_older_format_is_refused_until_fresh() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(DataDir::open(dir.path(), false).unwrap());
+        fs::write(dir.path().join("format"), "0\n").unwrap();
+        let refusal = DataDir::open(dir.path(), false).unwrap_err();
+        assert!(refusal.to_string().contains("format 0") && refusal.to_string().contains("--fresh"), "{refusal}");
+        DataDir::open(dir.path(), true).unwrap();
+    }
+
+    #[test]
+    fn a_folder_with_someone_elses_files_is_left_alone_even_with_fresh() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("thesis.txt"), "years of work").unwrap();
+        for fresh in [false, true] {
+            let refusal = DataDir::open(dir.path(), fresh).unwrap_err();
+            assert!(matches!(refusal, DataDirError::NotOurs { .. }));
+        }
+        assert_eq!(fs::read_to_string(dir.path().join("thesis.txt")).unwrap(), "years of work");
+        assert!(!dir.path().join("lock").exists());
+    }
+
+    #[test]
+    fn an_interrupted_first_start_does_not_spoil_the_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("lock"), "").unwrap();
+        DataDir::open(dir.path(), false).unwrap();
+    }
+
+    #[test]
+    fn endpoints_of_an_earlier_run_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(DataDir::open(dir.path(), false).unwrap());
+        let stale = DataDir::endpoints_file(dir.path());
+        fs::write(&stale, "{}").unwrap();
+        let _open = DataDir::open(dir.path(), false).unwrap();
+        assert!(!stale.exists());
+    }
+}

@@ -1,0 +1,115 @@
+//! The embedded DynamoDB: an HTTP request in, an HTTP response out, no socket between.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dynoxide::{Database, DynoxideError};
+use everfresh_core::clock::Clock;
+use http::{HeaderMap, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
+const TARGET_PREFIX: &str = "DynamoDB_20120810.";
+
+/// The engine. Clones share the database.
+#[derive(Clone)]
+pub struct DynamoDb {
+    database: Database,
+}
+
+impl DynamoDb {
+    /// An empty database in memory that reads the time from `clock`.
+    pub fn memory(clock: &Clock) -> Result<Self, DynoxideError> {
+        Ok(Self { database: Database::memory_with_clock(Arc::new(EngineClock(clock.clone())))? })
+    }
+
+    /// A database in a file. Its TTL sweep goes by the machine's clock.
+    pub fn open(path: &Path) -> Result<Self, DynoxideError> {
+        Ok(Self { database: Database::new(&path.to_string_lossy())? })
+    }
+
+    /// Deletes what is past its `ttl`, as DynamoDB does sooner or later. Returns how many items went.
+    pub fn sweep_ttl(&self) -> Result<usize, DynoxideError> {
+        self.database.sweep_ttl()
+    }
+
+    /// Answers one request. It runs on the caller's thread until it is done.
+    pub(crate) fn call(&self, headers: &HeaderMap, body: &[u8]) -> Response<Bytes> {
+        let operation =
+            headers.get("x-amz-target").and_then(|v| v.to_str().ok()).and_then(|t| t.strip_prefix(TARGET_PREFIX));
+        let result = match operation {
+            Some(operation) => self.dispatch(operation, body),
+            None => Err(unknown_operation("(none)")),
+        };
+        match result {
+            Ok(json) => respond(200, json),
+            Err(error) => respond(error.status_code(), error.to_json().into_bytes()),
+        }
+    }
+
+    fn dispatch(&self, operation: &str, body: &[u8]) -> dynoxide::Result<Vec<u8>> {
+        let db = &self.database;
+        match operation {
+            "CreateTable" => run(body, |r| db.create_table(r)),
+            "DeleteTable" => run(body, |r| db.delete_table(r)),
+            "DescribeTable" => run(body, |r| db.describe_table(r)),
+            "ListTables" => run(body, |r| db.list_tables(r)),
+            "UpdateTimeToLive" => run(body, |r| db.update_time_to_live(r)),
+            "DescribeTimeToLive" => run(body, |r| db.describe_time_to_live(r)),
+            "GetItem" => run(body, |r| db.get_item(r)),
+            "PutItem" => run(body, |r| db.put_item(r)),
+            "UpdateItem" => run(body, |r| db.update_item(r)),
+            "DeleteItem" => run(body, |r| db.delete_item(r)),
+            "Query" => run(body, |r| db.query(r)),
+            "Scan" => run(body, |r| db.scan(r)),
+            "BatchGetItem" => run(body, |r| db.batch_get_item(r)),
+            "BatchWriteItem" => run(body, |r| db.batch_write_item(r)),
+            "TransactGetItems" => run(body, |r| db.transact_get_items(r)),
+            "TransactWriteItems" => run(body, |r| db.transact_write_items(r)),
+            other => Err(unknown_operation(other)),
+        }
+    }
+}
+
+impl fmt::Debug for DynamoDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DynamoDb")
+    }
+}
+
+fn run<Request: DeserializeOwned, Answer: Serialize>(
+    body: &[u8],
+    operation: impl FnOnce(Request) -> dynoxide::Result<Answer>,
+) -> dynoxide::Result<Vec<u8>> {
+    let request = serde_json::from_slice(body).map_err(|e| DynoxideError::SerializationException(e.to_string()))?;
+    let answer = operation(request)?;
+    serde_json::to_vec(&answer).map_err(|e| DynoxideError::InternalServerError(e.to_string()))
+}
+
+fn unknown_operation(name: &str) -> DynoxideError {
+    DynoxideError::ValidationException(format!("{name} is not an operation of the embedded DynamoDB"))
+}
+
+fn respond(status: u16, json: Vec<u8>) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(json));
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(CONTENT_TYPE));
+    response
+}
+
+/// The engine's view of our clock.
+struct EngineClock(Clock);
+
+impl dynoxide::storage_backend::Clock for EngineClock {
+    fn now_unix_secs(&self) -> u64 {
+        self.0.now_ms() / 1000
+    }
+
+    fn now_unix_secs_f64(&self) -> f64 {
+        Duration::from_millis(self.0.now_ms()).as_secs_f64()
+    }
+}

@@ -1,0 +1,216 @@
+//! What Lambda's SQS event source mapping does, on one machine: it polls, gathers a batch, invokes a handler, and deletes what the
+//! handler did not report as failed. What failed becomes visible again when its visibility time-out ends, and after too many
+//! receives SQS itself moves it to the dead-letter queue.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::time::Duration;
+
+use aws_lambda_events::encodings::Base64Data;
+use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent, SqsMessage, SqsMessageAttribute};
+use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::REGION;
+
+/// A queue, a function, and how the one feeds the other.
+#[derive(Clone, Debug)]
+pub struct EventSource {
+    /// The client that polls and deletes.
+    pub sqs: aws_sdk_sqs::Client,
+    /// The queue that is polled.
+    pub queue_url: String,
+    /// The name that the function sees as the event's source.
+    pub queue_arn: String,
+    /// At most this many records in one invocation.
+    pub batch_size: usize,
+    /// How long to gather a batch once its first record is there. Zero: what one poll brings.
+    pub window: Duration,
+    /// The function's time-out. An invocation that takes longer is killed where it stands.
+    pub time_out: Duration,
+    /// At most this many invocations at once.
+    pub concurrency: usize,
+}
+
+/// One poll or long poll cannot bring more.
+const MAX_RECEIVE: usize = 10;
+
+impl EventSource {
+    /// Polls and invokes until `stop` turns true, then finishes the invocations under way.
+    ///
+    /// `handler` gets the event and the time that is left for it. A panic, a time-out or an error fails the whole batch, as a
+    /// function's crash does.
+    pub async fn run<Handler, Answer, Failure>(&self, handler: Handler, stop: watch::Receiver<bool>)
+    where
+        Handler: Fn(SqsEvent, Duration) -> Answer + Clone + Send + 'static,
+        Answer: Future<Output = Result<SqsBatchResponse, Failure>> + Send + 'static,
+        Failure: std::fmt::Display + Send + 'static,
+    {
+        let pollers = (0..self.concurrency.max(1)).map(|_| self.poll(handler.clone(), stop.clone()));
+        futures::future::join_all(pollers).await;
+    }
+
+    async fn poll<Handler, Answer, Failure>(&self, handler: Handler, mut stop: watch::Receiver<bool>)
+    where
+        Handler: Fn(SqsEvent, Duration) -> Answer,
+        Answer: Future<Output = Result<SqsBatchResponse, Failure>> + Send + 'static,
+        Failure: std::fmt::Display + Send + 'static,
+    {
+        loop {
+            let batch = tokio::select! {
+                biased;
+                // An error means that nobody can stop us any more: then the process is ending.
+                _ = stop.wait_for(|stop| *stop) => return,
+                batch = self.gather() => batch,
+            };
+            if batch.is_empty() {
+                continue;
+            }
+            let event = self.event(&batch);
+            // A task of its own, so that a panic ends the invocation and not the poller.
+            let mut invocation = tokio::spawn(handler(event, self.time_out));
+            let failed = match timeout(self.time_out, &mut invocation).await {
+                Ok(Ok(Ok(response))) => failed_ids(&response, &batch),
+                Ok(Ok(Err(error))) => self.all_failed(&batch, &error.to_string()),
+                Ok(Err(panic)) => self.all_failed(&batch, &panic.to_string()),
+                Err(_) => {
+                    invocation.abort();
+                    self.all_failed(&batch, "the function timed out")
+                }
+            };
+            self.delete(batch.iter().filter(|message| !failed.contains(id(message)))).await;
+        }
+    }
+
+    async fn gather(&self) -> Vec<Message> {
+        let mut batch = self.receive(self.batch_size, Duration::from_secs(20)).await;
+        let closes = Instant::now() + self.window;
+        while !batch.is_empty() && batch.len() < self.batch_size {
+            let left = closes.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            // A poll that outlasts the window is dropped with nothing in it: long polls end on whole seconds.
+            let more = self.receive(self.batch_size - batch.len(), left).await;
+            if more.is_empty() && left < Duration::from_secs(1) {
+                tokio::time::sleep(left).await;
+            }
+            batch.extend(more);
+        }
+        batch
+    }
+
+    async fn receive(&self, wanted: usize, wait: Duration) -> Vec<Message> {
+        let received = self
+            .sqs
+            .receive_message()
+            .queue_url(&self.queue_url)
+            .max_number_of_messages(i32::try_from(wanted.clamp(1, MAX_RECEIVE)).unwrap_or(1))
+            .wait_time_seconds(i32::try_from(wait.as_secs().min(20)).unwrap_or(20))
+            .message_system_attribute_names(MessageSystemAttributeName::All)
+            .message_attribute_names("All")
+            .customize()
+            // A long poll is supposed to take its time.
+            .config_override(aws_sdk_sqs::config::Builder::new().timeout_config(patient(wait)))
+            .send()
+            .await;
+        match received {
+            Ok(output) => output.messages.unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(error = %aws_sdk_sqs::error::DisplayErrorContext(&error), "polling the queue failed and is tried again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Vec::new()
+            }
+        }
+    }
+
+    /// A message whose delete fails comes again: the queue delivers at least once.
+    async fn delete<'a>(&self, done: impl Iterator<Item = &'a Message>) {
+        let entries: Vec<_> = done
+            .enumerate()
+            .filter_map(|(index, message)| {
+                DeleteMessageBatchRequestEntry::builder()
+                    .id(index.to_string())
+                    .receipt_handle(message.receipt_handle()?)
+                    .build()
+                    .ok()
+            })
+            .collect();
+        for chunk in entries.chunks(MAX_RECEIVE) {
+            let deleted = self
+                .sqs
+                .delete_message_batch()
+                .queue_url(&self.queue_url)
+                .set_entries(Some(chunk.to_vec()))
+                .send()
+                .await;
+            if let Err(error) = deleted {
+                tracing::warn!(error = %aws_sdk_sqs::error::DisplayErrorContext(&error), "deleting handled messages failed; they will come again");
+            }
+        }
+    }
+
+    fn all_failed<'a>(&self, batch: &'a [Message], why: &str) -> HashSet<&'a str> {
+        tracing::warn!(records = batch.len(), why, "the invocation failed, and with it its whole batch");
+        batch.iter().map(id).collect()
+    }
+
+    fn event(&self, batch: &[Message]) -> SqsEvent {
+        let mut event = SqsEvent::default();
+        event.records = batch.iter().map(|message| self.record(message)).collect();
+        event
+    }
+
+    fn record(&self, message: &Message) -> SqsMessage {
+        let mut record = SqsMessage::default();
+        record.message_id = message.message_id.clone();
+        record.receipt_handle = message.receipt_handle.clone();
+        record.body = message.body.clone();
+        record.md5_of_body = message.md5_of_body.clone();
+        record.md5_of_message_attributes = message.md5_of_message_attributes.clone();
+        record.event_source = Some("aws:sqs".to_owned());
+        record.event_source_arn = Some(self.queue_arn.clone());
+        record.aws_region = Some(REGION.to_owned());
+        for (name, value) in message.attributes.iter().flatten() {
+            record.attributes.insert(name.as_str().to_owned(), value.clone());
+        }
+        for (name, value) in message.message_attributes.iter().flatten() {
+            let mut attribute = SqsMessageAttribute::default();
+            attribute.string_value = value.string_value.clone();
+            attribute.binary_value = value.binary_value.as_ref().map(|blob| {
+                let mut data = Base64Data::default();
+                *data = blob.as_ref().to_vec();
+                data
+            });
+            attribute.data_type = Some(value.data_type.clone());
+            record.message_attributes.insert(name.clone(), attribute);
+        }
+        record
+    }
+}
+
+fn patient(wait: Duration) -> aws_sdk_sqs::config::timeout::TimeoutConfig {
+    let limit = wait + Duration::from_secs(10);
+    aws_sdk_sqs::config::timeout::TimeoutConfig::builder()
+        .operation_timeout(limit)
+        .operation_attempt_timeout(limit)
+        .build()
+}
+
+fn id(message: &Message) -> &str {
+    message.message_id().unwrap_or_default()
+}
+
+/// The ids that the function reported. One that is empty or unknown means that the function lost track: then all have failed.
+fn failed_ids<'a>(response: &SqsBatchResponse, batch: &'a [Message]) -> HashSet<&'a str> {
+    let all: HashSet<&str> = batch.iter().map(id).collect();
+    let mut failed = HashSet::new();
+    for failure in &response.batch_item_failures {
+        match all.get(failure.item_identifier.as_str()) {
+            Some(known) => failed.insert(*known),
+            None => return all,
+        };
+    }
+    failed
+}

@@ -1,0 +1,147 @@
+//! An HTTP client for the real SDK clients that hands each request to the engines in this process. What is tested over it is what
+//! ships: expressions, marshalling, signing, retries, time-outs and error classification are the SDK's and ours, down to the wire.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use everfresh_core::clients::{Clients, Explicit, Patience};
+use everfresh_core::clock::Clock;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use tokio::sync::oneshot;
+
+use self::refusals::{conflict, in_progress, internal_error, throttled};
+use crate::engines::Engines;
+use crate::faults::{Call, Fault, Faults};
+use crate::{ACCESS_KEY, REGION, SECRET_KEY};
+
+mod refusals;
+
+/// One client machine's way to the engines: its own faults, its own record of calls.
+#[derive(Clone, Debug)]
+pub struct InProcess {
+    engines: Engines,
+    faults: Faults,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl InProcess {
+    /// A way to `engines` on which `faults` happen.
+    pub fn new(engines: Engines, faults: Faults) -> Self {
+        Self { engines, faults, calls: Arc::default() }
+    }
+
+    /// SDK clients that go this way and sign by `clock`. They share their retry budget with no other clients.
+    pub fn clients(&self, clock: Clock, patience: Patience) -> Clients {
+        Clients::explicit(Explicit {
+            http: SharedHttpClient::new(self.clone()),
+            endpoint: "http://in-process.invalid".to_owned(),
+            region: REGION.to_owned(),
+            access_key: ACCESS_KEY.to_owned(),
+            secret_key: SECRET_KEY.to_owned(),
+            patience,
+            clock,
+            retry_partition: Some("in-process".to_owned()),
+        })
+    }
+
+    /// Every request that went this way so far, retries included, in order.
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What this way's faults are.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    async fn send(self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let request = into_bytes(request).await?;
+        let call = Call::of(&request);
+        let fault = self.faults.decide(&call);
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
+        let (answer, answered) = oneshot::channel();
+        // The far side is its own task: a client that gives up or is killed does not call back what it has sent.
+        tokio::spawn(async move {
+            // The client may have gone; then nobody hears the answer.
+            let _ = answer.send(far_side(self.engines, call, request, fault).await);
+        });
+        let response = answered.await.map_err(|_| cut())??;
+        let response = response.map(SdkBody::from);
+        HttpResponse::try_from(response).map_err(|e| ConnectorError::other(e.into(), None))
+    }
+}
+
+impl HttpClient for InProcess {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for InProcess {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        HttpConnectorFuture::new(self.clone().send(request))
+    }
+}
+
+/// The network and the service: what happens to a request that has left the client.
+async fn far_side(
+    engines: Engines,
+    call: Call,
+    request: Request<Bytes>,
+    fault: Option<Fault>,
+) -> Result<Response<Bytes>, ConnectorError> {
+    match fault {
+        None => Ok(engines.call(request).await),
+        Some(Fault::FailBefore) => Ok(internal_error(call.service)),
+        Some(Fault::FailAfter) => {
+            engines.call(request).await;
+            Ok(internal_error(call.service))
+        }
+        Some(Fault::LoseResponse) => {
+            engines.call(request).await;
+            Err(cut())
+        }
+        Some(Fault::Cut) => Err(cut()),
+        Some(Fault::Delay(time)) => {
+            tokio::time::sleep(time).await;
+            Ok(engines.call(request).await)
+        }
+        Some(Fault::DuplicateLater(time)) => {
+            let response = engines.call(request.clone()).await;
+            tokio::spawn(async move {
+                tokio::time::sleep(time).await;
+                engines.call(request).await;
+            });
+            Ok(response)
+        }
+        Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::Conflict) => Ok(conflict(&call, request.body())),
+        Some(Fault::InProgress) => Ok(in_progress()),
+        Some(Fault::Throttle) => Ok(throttled(call.service)),
+    }
+}
+
+async fn into_bytes(request: HttpRequest) -> Result<Request<Bytes>, ConnectorError> {
+    let unusable = |e: Box<dyn std::error::Error + Send + Sync>| ConnectorError::user(e);
+    let (mut parts, body) = request.try_into_http1x().map_err(|e| unusable(e.into()))?.into_parts();
+    // A connector on a real socket adds this; `s3s` needs it to check the signature.
+    if let Some(authority) = parts.uri.authority()
+        && let Ok(host) = http::HeaderValue::from_str(authority.as_str())
+    {
+        parts.headers.entry(http::header::HOST).or_insert(host);
+    }
+    let body = body.collect().await.map_err(unusable)?.to_bytes();
+    Ok(Request::from_parts(parts, body))
+}
+
+fn cut() -> ConnectorError {
+    ConnectorError::io(std::io::Error::new(std::io::ErrorKind::ConnectionReset, "connection reset by a fault").into())
+}
