@@ -48,6 +48,8 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         secret_key: SECRET_KEY.to_owned(),
         stack: stack.clone(),
     };
+    // Before anybody is told that it runs: whoever is may ask it to stop at once.
+    let end = end_signal().context("listening for Ctrl-C")?;
     publish(&dir, &endpoints)?;
     announce(&endpoints, dir.path(), target.json)?;
 
@@ -58,7 +60,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         tokio::join!(main.run(invoke, stopped.clone()), low_priority.run(invoke, stopped));
     });
     tokio::select! {
-        signal = end_signal() => signal.context("waiting for Ctrl-C")?,
+        () = end => {}
         () = engines.sweep_ttl_every(TTL_SWEEP) => {}
     }
     // What is under way ends well; what waits is in the data folder.
@@ -112,11 +114,14 @@ fn announce(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()
     Ok(())
 }
 
-/// Ctrl-C, or a polite kill.
-async fn end_signal() -> std::io::Result<()> {
+/// Ends with Ctrl-C or a polite kill, from the moment of the call on.
+fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result,
-        _ = terminate.recv() => Ok(()),
-    }
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }

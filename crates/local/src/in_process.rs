@@ -57,6 +57,11 @@ impl InProcess {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Where this way leads.
+    pub fn engines(&self) -> &Engines {
+        &self.engines
+    }
+
     /// What this way's faults are.
     pub fn faults(&self) -> &Faults {
         &self.faults

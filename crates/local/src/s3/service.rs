@@ -41,10 +41,7 @@ impl Buckets {
 impl S3 for Buckets {
     async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
         match self.objects.create_bucket(&req.input.bucket).map_err(broken)? {
-            true => Ok(S3Response::new(CreateBucketOutput {
-                location: Some(format!("/{}", req.input.bucket)),
-                ..Default::default()
-            })),
+            true => Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", req.input.bucket)) })),
             false => Err(s3_error!(BucketAlreadyOwnedByYou)),
         }
     }

@@ -1,4 +1,4 @@
-//! The embedded SQS: `rustack` keeps the queues (visibility, long polls, dead letters), a [`Journal`] below it keeps the messages.
+//! The embedded SQS: `rustack` keeps the queues (visibility, long polls, dead letters), a journal below it keeps the messages.
 //!
 //! The engine forgets everything when the process ends. The journal does not: each message is written down before its send is
 //! answered and struck out when it is deleted, and a start replays what is left. A replayed message is a new one to the engine, so

@@ -1,0 +1,189 @@
+//! `everfresh dev` as a user meets it: the real binary, real sockets, real files.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
+use everfresh_core::clients::Clients;
+use support::{Dev, EVERFRESH, everfresh, text};
+
+async fn receive(clients: &Clients, queue: &str) -> Vec<Message> {
+    let receive = clients.sqs.receive_message().queue_url(queue).max_number_of_messages(10).wait_time_seconds(1);
+    let receive = receive.message_system_attribute_names(MessageSystemAttributeName::All);
+    receive.send().await.unwrap().messages.unwrap_or_default()
+}
+
+async fn create_queue(clients: &Clients, name: &str, attributes: &[(QueueAttributeName, &str)]) -> String {
+    let attributes = attributes.iter().map(|(name, value)| (name.clone(), (*value).to_owned())).collect();
+    let create = clients.sqs.create_queue().queue_name(name).set_attributes(Some(attributes));
+    create.send().await.unwrap().queue_url.unwrap()
+}
+
+async fn queue_url(clients: &Clients, name: &str) -> String {
+    clients.sqs.get_queue_url().queue_name(name).send().await.unwrap().queue_url.unwrap()
+}
+
+fn ids(messages: &[Message]) -> BTreeSet<String> {
+    messages.iter().map(|message| message.message_id().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_second_start_after_kill_9_finds_rows_objects_messages_and_dead_letters() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let clients = dev.clients();
+    let row = clients.dynamodb.put_item().table_name("everfresh").item("pk", AttributeValue::S("page".into()));
+    row.item("sk", AttributeValue::S("META".into())).send().await.unwrap();
+    let object = clients.s3.put_object().bucket("everfresh").key("acme/page");
+    object.body(ByteStream::from_static(b"<html>")).send().await.unwrap();
+    create_queue(&clients, "dead", &[]).await;
+    let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:dead","maxReceiveCount":1}"#;
+    let attributes = [(QueueAttributeName::RedrivePolicy, policy), (QueueAttributeName::VisibilityTimeout, "0")];
+    let jobs = create_queue(&clients, "jobs", &attributes).await;
+    let send = |queue: String, body: &'static str| {
+        let sending = clients.sqs.send_message().queue_url(queue).message_body(body).send();
+        async { sending.await.unwrap().message_id.unwrap() }
+    };
+    // One is received once and so dead, whether the engine has moved it yet or not; two wait; one is handled and deleted.
+    let dead = send(jobs.clone(), "dead").await;
+    assert_eq!(ids(&receive(&clients, &jobs).await), [dead.clone()].into());
+    assert!(receive(&clients, &jobs).await.is_empty());
+    let plain = create_queue(&clients, "plain", &[]).await;
+    let waiting: BTreeSet<String> = [send(plain.clone(), "one").await, send(plain.clone(), "two").await].into();
+    let before = receive(&clients, &plain).await;
+    assert_eq!(ids(&before), waiting, "in flight when the power goes");
+    let handled = create_queue(&clients, "handled", &[]).await;
+    send(handled.clone(), "done").await;
+    let done = receive(&clients, &handled).await;
+    let receipt = done[0].receipt_handle().unwrap();
+    clients.sqs.delete_message().queue_url(&handled).receipt_handle(receipt).send().await.unwrap();
+    dev.kill_9();
+
+    let dev = Dev::start(folder.path());
+    let clients = dev.clients();
+    let row = clients.dynamodb.get_item().table_name("everfresh").key("pk", AttributeValue::S("page".into()));
+    assert!(row.key("sk", AttributeValue::S("META".into())).send().await.unwrap().item.is_some());
+    let object = clients.s3.get_object().bucket("everfresh").key("acme/page").send().await.unwrap();
+    assert_eq!(object.body.collect().await.unwrap().to_vec(), b"<html>");
+    let after = receive(&clients, &queue_url(&clients, "plain").await).await;
+    assert_eq!(ids(&after), waiting, "the same messages by the same ids");
+    let attribute = |messages: &[Message], name: MessageSystemAttributeName| -> BTreeSet<String> {
+        messages.iter().map(|message| message.attributes().unwrap()[&name].clone()).collect()
+    };
+    let sent = MessageSystemAttributeName::SentTimestamp;
+    assert_eq!(attribute(&after, sent.clone()), attribute(&before, sent), "sent when they were sent");
+    let receives = attribute(&after, MessageSystemAttributeName::ApproximateReceiveCount);
+    assert_eq!(receives, ["2".to_owned()].into(), "the receive before the power cut counts");
+    assert_eq!(ids(&receive(&clients, &queue_url(&clients, "dead").await).await), [dead].into());
+    assert!(receive(&clients, &queue_url(&clients, "jobs").await).await.is_empty());
+    assert!(receive(&clients, &queue_url(&clients, "handled").await).await.is_empty(), "deleted stays deleted");
+}
+
+#[tokio::test]
+async fn fresh_forgets_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    create_queue(&dev.clients(), "mine", &[]).await;
+    assert!(dev.stop());
+    let dev = Dev::start_with(folder.path(), |command| command.arg("--fresh"));
+    assert!(dev.clients().sqs.get_queue_url().queue_name("mine").send().await.is_err());
+}
+
+#[tokio::test]
+async fn ambient_aws_settings_are_ignored_however_hostile() {
+    let folder = tempfile::tempdir().unwrap();
+    let hostile_file = folder.path().join("aws-config");
+    fs::write(
+        &hostile_file,
+        "[default]\nendpoint_url = http://127.0.0.1:1\nregion = nowhere\n[profile evil]\nrole_arn=x\n",
+    )
+    .unwrap();
+    fn hostile<'a>(command: &'a mut Command, file: &std::path::Path) -> &'a mut Command {
+        command
+            .env("AWS_ACCESS_KEY_ID", "AKIAHOSTILE")
+            .env("AWS_SECRET_ACCESS_KEY", "hostile")
+            .env("AWS_SESSION_TOKEN", "hostile")
+            .env("AWS_PROFILE", "evil")
+            .env("AWS_CONFIG_FILE", file)
+            .env("AWS_SHARED_CREDENTIALS_FILE", file)
+            .env("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+            .env("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1")
+            .env("AWS_REGION", "mars-north-1")
+            .env("AWS_USE_FIPS_ENDPOINT", "true")
+            .env("AWS_MAX_ATTEMPTS", "0")
+            .env("GATEWAY_LISTEN", "0.0.0.0:1")
+            .env("FACETHEORY_CACHE_TABLE_NAME", "somebody-elses-table")
+            .env("HTTP_PROXY", "http://127.0.0.1:1")
+            .env("http_proxy", "http://127.0.0.1:1")
+            .env("ALL_PROXY", "http://127.0.0.1:1")
+    }
+    let data = folder.path().join("data");
+    let dev = Dev::start_with(&data, |command| hostile(command, &hostile_file));
+    let mut status = Command::new(EVERFRESH);
+    status.args(["status", "--json", "--data"]).arg(&data);
+    let status = hostile(&mut status, &hostile_file).output().unwrap();
+    assert!(status.status.success(), "{}", text(&status.stderr));
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["table"], "everfresh");
+    assert_eq!(status["queues"].as_array().unwrap().len(), 3);
+    assert!(dev.stop());
+}
+
+#[tokio::test]
+async fn it_listens_on_loopback_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let address = dev.endpoints["aws"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    let port = format!("{:04X}", address.rsplit(':').next().unwrap().parse::<u16>().unwrap());
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let listening: Vec<&str> = table
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .filter(|local| local.ends_with(&format!(":{port}")) && !local.starts_with("0100007F"))
+        .collect();
+    assert!(listening.is_empty(), "{listening:?}");
+}
+
+#[tokio::test]
+async fn the_data_folder_says_where_the_engines_are_while_they_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let file = folder.path().join("endpoints.json");
+    let written: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(written, dev.endpoints);
+    assert!(dev.stop());
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_folder_in_use_or_of_another_format_gives_one_clear_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let dev = Dev::start(folder.path());
+    let second = everfresh(&["dev", "--data", data]);
+    assert_eq!(second.status.code(), Some(1));
+    let line = text(&second.stderr);
+    assert!(line.starts_with("error: ") && line.contains("in use") && line.lines().count() == 1, "{line}");
+    assert!(dev.stop());
+    fs::write(folder.path().join("format"), "0\n").unwrap();
+    let old = everfresh(&["dev", "--data", data]);
+    let line = text(&old.stderr);
+    assert!(line.contains("format 0") && line.contains("--fresh") && line.lines().count() == 1, "{line}");
+}
+
+#[test]
+fn a_port_in_use_gives_one_clear_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let refused = everfresh(&["dev", "--aws-port", &port, "--data", folder.path().to_str().unwrap()]);
+    let line = text(&refused.stderr);
+    assert!(line.contains(&port) && line.contains("--aws-port") && line.lines().count() == 1, "{line}");
+}

@@ -1,0 +1,58 @@
+//! What ships to Lambda carries neither the engines nor the command line.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::process::Command;
+
+/// Packages that are for this machine only.
+const LOCAL_ONLY: [&str; 9] = [
+    "clap",
+    "dynoxide-rs",
+    "everfresh",
+    "everfresh-local",
+    "libsqlite3-sys",
+    "rusqlite",
+    "rustack-sqs-core",
+    "rustack-sqs-http",
+    "s3s",
+];
+
+fn dependencies(package: &str) -> Vec<String> {
+    let tree = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+            "--package",
+            package,
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    tree.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn lambda_crates_depend_on_neither_engines_nor_command_line() {
+    for lambda in ["everfresh-worker"] {
+        let dependencies = dependencies(lambda);
+        assert!(dependencies.iter().any(|name| name == "lambda_runtime"), "{lambda} is not a Lambda crate");
+        for unwanted in LOCAL_ONLY {
+            assert!(!dependencies.iter().any(|name| name == unwanted), "{lambda} depends on {unwanted}");
+        }
+    }
+}
+
+#[test]
+fn the_test_above_would_notice() {
+    let dependencies = dependencies("everfresh");
+    for local in LOCAL_ONLY {
+        assert!(dependencies.iter().any(|name| name == local), "{local} is no package of the command line any more");
+    }
+}

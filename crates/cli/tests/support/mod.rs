@@ -1,0 +1,85 @@
+//! Runs the real `everfresh` binary.
+#![allow(dead_code, reason = "each suite uses its part")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use everfresh_core::clients::{Clients, Explicit, Patience, plain_http_client};
+use everfresh_core::clock::Clock;
+
+pub(crate) const EVERFRESH: &str = env!("CARGO_BIN_EXE_everfresh");
+
+/// A running `everfresh dev`. Dropping it kills it.
+pub(crate) struct Dev {
+    process: Child,
+    pub(crate) data: PathBuf,
+    pub(crate) endpoints: serde_json::Value,
+}
+
+impl Dev {
+    pub(crate) fn start(data: &Path) -> Self {
+        Self::start_with(data, |command| command)
+    }
+
+    /// Starts it with more arguments or variables, and waits until it says that it runs.
+    pub(crate) fn start_with(data: &Path, more: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        let mut command = Command::new(EVERFRESH);
+        command.args(["dev", "--json", "--data"]).arg(data).stdout(Stdio::piped());
+        let mut process = more(&mut command).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let endpoints = serde_json::from_str(&line).unwrap_or_else(|_| panic!("`dev` did not start: {line:?}"));
+        Self { process, data: data.to_owned(), endpoints }
+    }
+
+    /// Ends it as a power cut would: at once, with no chance to tidy up.
+    pub(crate) fn kill_9(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Asks it to end, and returns whether it ended well.
+    pub(crate) fn stop(mut self) -> bool {
+        let asked = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
+        assert!(asked.success());
+        let patience = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.success();
+            }
+            assert!(Instant::now() < patience, "it does not stop");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn clients(&self) -> Clients {
+        let text = |name: &str| self.endpoints[name].as_str().unwrap().to_owned();
+        Clients::explicit(Explicit {
+            http: plain_http_client(),
+            endpoint: text("aws"),
+            region: text("region"),
+            access_key: text("access_key"),
+            secret_key: text("secret_key"),
+            patience: Patience::WORKER,
+            clock: Clock::system(),
+            retry_partition: None,
+        })
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) fn everfresh(arguments: &[&str]) -> Output {
+    Command::new(EVERFRESH).args(arguments).output().unwrap()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

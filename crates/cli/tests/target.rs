@@ -1,0 +1,144 @@
+//! Which Everfresh a command talks to: the running `dev` by default, AWS only when a stack is named, and it says which.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output};
+
+use support::{Dev, EVERFRESH, everfresh, text};
+
+/// `status --stack NAME` with an AWS that lives at `endpoint`.
+fn status_of_stack(name: &str, endpoint: &str) -> Output {
+    let mut command = Command::new(EVERFRESH);
+    command
+        .args(["status", "--json", "--stack", name])
+        .env("AWS_ENDPOINT_URL", endpoint)
+        .env("AWS_REGION", "eu-west-1");
+    command
+        .env("AWS_ACCESS_KEY_ID", "local")
+        .env("AWS_SECRET_ACCESS_KEY", "local")
+        .env("AWS_EC2_METADATA_DISABLED", "true");
+    for variable in ["AWS_PROFILE", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        command.env_remove(variable);
+    }
+    command.output().unwrap()
+}
+
+/// An AWS that knows one stack and forwards everything but CloudFormation to `engines`.
+fn aws_with_stack(outputs: String, engines: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (outputs, engines) = (outputs.clone(), engines.clone());
+            std::thread::spawn(move || {
+                let mut request = Vec::new();
+                let mut chunk = [0; 4096];
+                // The requests of this test are small: one read brings a whole one.
+                let read = stream.read(&mut chunk).unwrap();
+                request.extend_from_slice(&chunk[..read]);
+                if text(&request).contains("Action=DescribeStacks") {
+                    let xml = format!(
+                        "<DescribeStacksResponse xmlns=\"http://cloudformation.amazonaws.com/doc/2010-05-15/\"><DescribeStacksResult><Stacks><member><StackName>shop</StackName><StackStatus>CREATE_COMPLETE</StackStatus><CreationTime>2026-01-01T00:00:00Z</CreationTime><Outputs>{outputs}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"
+                    );
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: text/xml\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                        xml.len()
+                    );
+                    stream.write_all(head.as_bytes()).unwrap();
+                    stream.write_all(xml.as_bytes()).unwrap();
+                    return;
+                }
+                let mut far = std::net::TcpStream::connect(engines).unwrap();
+                far.write_all(&request).unwrap();
+                let mut back = far.try_clone().unwrap();
+                let mut client = stream.try_clone().unwrap();
+                std::thread::spawn(move || std::io::copy(&mut back, &mut client));
+                let _ = std::io::copy(&mut stream, &mut far);
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn without_a_stack_it_is_the_running_dev() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let status = everfresh(&["status", "--data", dev.data.to_str().unwrap()]);
+    assert!(status.status.success());
+    let said = text(&status.stderr);
+    assert!(said.contains("dev in") && said.contains(dev.endpoints["aws"].as_str().unwrap()), "{said}");
+    assert!(text(&status.stdout).contains("dead letters"));
+}
+
+#[test]
+fn without_a_running_dev_it_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = everfresh(&["status", "--data", folder.path().to_str().unwrap()]);
+    assert_eq!(status.status.code(), Some(1));
+    let line = text(&status.stderr);
+    assert!(line.contains("everfresh dev") && line.contains("--stack") && line.lines().count() == 1, "{line}");
+}
+
+#[test]
+fn after_kill_9_the_dead_dev_is_not_taken_for_a_running_one() {
+    let folder = tempfile::tempdir().unwrap();
+    Dev::start(folder.path()).kill_9();
+    assert!(folder.path().join("endpoints.json").exists());
+    let status = everfresh(&["status", "--data", folder.path().to_str().unwrap()]);
+    assert!(text(&status.stderr).contains("no `everfresh dev` is running"));
+}
+
+#[test]
+fn with_a_stack_it_is_aws_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let stack = &dev.endpoints["stack"];
+    let output = |key: &str, value: &str| {
+        format!("<member><OutputKey>{key}</OutputKey><OutputValue>{value}</OutputValue></member>")
+    };
+    let names = [
+        ("TableName", "table"),
+        ("BucketName", "bucket"),
+        ("QueueUrl", "queue"),
+        ("LowPriorityQueueUrl", "low_priority_queue"),
+        ("DeadLetterQueueUrl", "dead_letter_queue"),
+    ];
+    let outputs: String = names.iter().map(|(key, name)| output(key, stack[name].as_str().unwrap())).collect();
+    let engines = dev.endpoints["aws"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+    let status = status_of_stack("shop", &aws_with_stack(outputs, engines.clone()));
+    assert!(status.status.success(), "{}", text(&status.stderr));
+    assert!(text(&status.stderr).contains("AWS stack shop in eu-west-1"), "{}", text(&status.stderr));
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["table"], "everfresh");
+
+    let other = status_of_stack("shop", &aws_with_stack(output("Something", "else"), engines));
+    assert!(text(&other.stderr).contains("no output `TableName`"), "{}", text(&other.stderr));
+}
+
+#[test]
+fn an_aws_that_cannot_be_reached_gives_one_clear_line() {
+    let status = status_of_stack("shop", "http://127.0.0.1:1");
+    assert_eq!(status.status.code(), Some(1));
+    let line = text(&status.stderr);
+    assert!(line.contains("--stack shop") && line.lines().count() == 1, "{line}");
+}
+
+#[test]
+fn dev_is_never_on_aws() {
+    let refused = everfresh(&["dev", "--stack", "shop"]);
+    assert!(!refused.status.success());
+    assert!(text(&refused.stderr).contains("this machine only"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn help_names_every_command_and_what_it_talks_to() {
+    let help = text(&everfresh(&["--help"]).stdout);
+    for word in ["dev", "status", "--stack", "--data", "--json", "no Docker"] {
+        assert!(help.contains(word), "{word} is missing from:\n{help}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Each fault, as the SDK sees it: what real AWS would have shown.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{Put, TransactWriteItem};
+use aws_sdk_s3::primitives::ByteStream;
+use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clock::Clock;
+use everfresh_local::engines::{Engines, Service};
+use everfresh_local::faults::{Fault, Faults, On, Rates};
+use everfresh_local::in_process::InProcess;
+use support::{bucket, embedded, s, table};
+
+/// No retries: the test sees the first answer.
+const ONCE: Patience = Patience {
+    connect: Duration::from_secs(1),
+    attempt: Duration::from_secs(2),
+    operation: Duration::from_secs(4),
+    attempts: 1,
+};
+
+struct World {
+    way: InProcess,
+    /// One attempt only, with faults.
+    once: Clients,
+    /// The usual retries, with faults.
+    patient: Clients,
+    table: String,
+    bucket: String,
+}
+
+impl World {
+    /// Paused time: pauses between retries cost nothing.
+    async fn new() -> Self {
+        let way = embedded().await;
+        let once = way.clients(Clock::system(), ONCE);
+        let patient = way.clients(Clock::system(), Patience::WORKER);
+        let (table, bucket) = (table(&once).await, bucket(&once).await);
+        Self { way, once, patient, table, bucket }
+    }
+
+    fn inject(&self, on: On, fault: Fault) {
+        self.way.faults().inject(on, fault);
+    }
+
+    async fn put(&self, clients: &Clients, sk: &str) -> Result<(), SdkError<PutItemError>> {
+        let put = clients.dynamodb.put_item().table_name(&self.table).item("pk", s("page")).item("sk", s(sk));
+        put.send().await.map(|_| ())
+    }
+
+    async fn has(&self, sk: &str) -> bool {
+        let get = self.once.dynamodb.get_item().table_name(&self.table).consistent_read(true);
+        get.key("pk", s("page")).key("sk", s(sk)).send().await.unwrap().item.is_some()
+    }
+
+    async fn transact(&self, clients: &Clients) -> Result<(), SdkError<TransactWriteItemsError>> {
+        let put = |sk: &str| {
+            let put = Put::builder().table_name(&self.table).item("pk", s("page")).item("sk", s(sk));
+            TransactWriteItem::builder().put(put.build().unwrap()).build()
+        };
+        let write = clients.dynamodb.transact_write_items().transact_items(put("A")).transact_items(put("B"));
+        write.send().await.map(|_| ())
+    }
+
+    fn count(&self, operation: &str) -> usize {
+        self.way.calls().iter().filter(|call| call.operation == operation).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_before_is_an_internal_error_and_nothing_has_happened() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::FailBefore);
+    let error = world.put(&world.once, "A").await.unwrap_err();
+    assert_eq!(error.raw_response().unwrap().status().as_u16(), 500);
+    assert_eq!(error.code(), Some("InternalServerError"));
+    assert!(!world.has("A").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_after_is_an_internal_error_although_it_has_happened() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::FailAfter);
+    assert_eq!(world.put(&world.once, "A").await.unwrap_err().code(), Some("InternalServerError"));
+    assert!(world.has("A").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_response_is_a_broken_connection_after_the_fact() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::LoseResponse);
+    let error = world.put(&world.once, "A").await.unwrap_err();
+    assert!(matches!(&error, SdkError::DispatchFailure(failure) if failure.is_io()), "{error:?}");
+    assert!(world.has("A").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_connection_is_retried_by_the_sdk_itself() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::Cut);
+    let error = world.put(&world.once, "A").await.unwrap_err();
+    assert!(matches!(&error, SdkError::DispatchFailure(failure) if failure.is_io()), "{error:?}");
+    assert!(!world.has("A").await);
+    world.inject(On::next("PutItem"), Fault::Cut);
+    world.put(&world.patient, "A").await.unwrap();
+    assert_eq!(world.count("PutItem"), 3, "one alone, then one and its retry");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_request_arrives_after_its_sender_has_given_up() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(60)));
+    let error = world.put(&world.once, "A").await.unwrap_err();
+    assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
+    assert!(!world.has("A").await);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(world.has("A").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_arrives_once_more_later() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::DuplicateLater(Duration::from_secs(60)));
+    world.put(&world.once, "A").await.unwrap();
+    let delete = world.once.dynamodb.delete_item().table_name(&world.table).key("pk", s("page")).key("sk", s("A"));
+    delete.send().await.unwrap();
+    assert!(!world.has("A").await);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(world.has("A").await, "the late duplicate wrote it again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_service_ends_in_a_time_out() {
+    let world = World::new().await;
+    world.inject(On::every("PutItem"), Fault::Hang);
+    let error = world.put(&world.patient, "A").await.unwrap_err();
+    assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
+    world.way.faults().clear();
+    assert!(!world.has("A").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_cancels_a_transaction_with_reasons_in_order_and_is_not_retried_by_the_sdk() {
+    let world = World::new().await;
+    world.inject(On::next("TransactWriteItems"), Fault::Conflict);
+    let error = world.transact(&world.patient).await.unwrap_err().into_service_error();
+    let TransactWriteItemsError::TransactionCanceledException(error) = error else {
+        panic!("expected a cancellation, got {error:?}")
+    };
+    let codes: Vec<_> = error.cancellation_reasons().iter().map(|reason| reason.code().unwrap()).collect();
+    assert_eq!(codes, ["TransactionConflict", "None"]);
+    assert_eq!(world.count("TransactWriteItems"), 1);
+    assert!(!world.has("A").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_on_a_single_item_has_its_own_error() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::Conflict);
+    assert_eq!(world.put(&world.once, "A").await.unwrap_err().code(), Some("TransactionConflictException"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_in_progress_has_its_own_error() {
+    let world = World::new().await;
+    world.inject(On::next("TransactWriteItems"), Fault::InProgress);
+    let error = world.transact(&world.once).await.unwrap_err().into_service_error();
+    assert!(error.is_transaction_in_progress_exception(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_is_retried_by_the_sdk_and_then_told() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem").times(2), Fault::Throttle);
+    world.put(&world.patient, "A").await.unwrap();
+    assert_eq!(world.count("PutItem"), 3);
+    world.inject(On::every("PutItem"), Fault::Throttle);
+    let error = world.put(&world.once, "B").await.unwrap_err();
+    assert_eq!(error.code(), Some("ProvisionedThroughputExceededException"));
+    let queue = world.once.sqs.create_queue().queue_name("q").send().await.unwrap().queue_url.unwrap();
+    world.inject(On::next("SendMessage"), Fault::Throttle);
+    let refused = world.once.sqs.send_message().queue_url(&queue).message_body("m").send().await.unwrap_err();
+    assert!(refused.into_service_error().is_request_throttled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn s3_says_slow_down_and_conflict_in_its_own_words() {
+    let world = World::new().await;
+    let put = |clients: &Clients| {
+        let put = clients.s3.put_object().bucket(&world.bucket).key("acme/page").if_none_match("*");
+        put.body(ByteStream::from_static(b"body")).send()
+    };
+    world.inject(On::next("PutObject"), Fault::Throttle);
+    let error = put(&world.once).await.unwrap_err();
+    assert_eq!((error.code(), error.raw_response().unwrap().status().as_u16()), (Some("SlowDown"), 503));
+    world.inject(On::next("PutObject"), Fault::Conflict);
+    let error = put(&world.once).await.unwrap_err();
+    assert_eq!(error.code(), Some("ConditionalRequestConflict"));
+    assert_eq!(error.raw_response().unwrap().status().as_u16(), 409);
+    world.inject(On::next("PutObject"), Fault::LoseResponse);
+    let error = put(&world.patient).await.unwrap_err();
+    assert_eq!(error.code(), Some("PreconditionFailed"), "the retry meets the write whose answer was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_sqs_failure_is_an_internal_error() {
+    let world = World::new().await;
+    let queue = world.once.sqs.create_queue().queue_name("q").send().await.unwrap().queue_url.unwrap();
+    world.inject(On::next("SendMessage"), Fault::FailBefore);
+    let error = world.once.sqs.send_message().queue_url(&queue).message_body("m").send().await.unwrap_err();
+    assert_eq!(error.raw_response().unwrap().status().as_u16(), 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_client_does_not_call_back_what_it_has_sent() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(1)));
+    let (clients, table) = (world.once.clone(), world.table.clone());
+    let doomed = tokio::spawn(async move {
+        clients.dynamodb.put_item().table_name(table).item("pk", s("page")).item("sk", s("A")).send().await
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    doomed.abort();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(world.has("A").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_fails_the_same_calls() {
+    let rates = Rates(vec![(Fault::Throttle, 2_000), (Fault::Cut, 2_000), (Fault::Conflict, 2_000)]);
+    let mut traces = Vec::new();
+    for _ in 0..2 {
+        let faults = Faults::none();
+        let way = InProcess::new(Engines::memory(Clock::system()).await.unwrap(), faults);
+        let clean = way.clients(Clock::system(), ONCE);
+        let table = table(&clean).await;
+        let way = InProcess::new(way.engines().clone(), Faults::seeded(7, rates.clone()));
+        let clients = way.clients(Clock::system(), ONCE);
+        let mut trace = Vec::new();
+        for index in 0..100 {
+            let put = clients.dynamodb.put_item().table_name(&table).item("pk", s("page"));
+            let result = put.item("sk", s(&index.to_string())).send().await;
+            trace.push(result.err().map(|error| error.code().unwrap_or("cut").to_owned()));
+        }
+        let fired = way.faults().fired();
+        assert!(fired["throttle"] > 5 && fired["cut"] > 5 && fired["conflict"] > 5, "{fired:?}");
+        traces.push(trace);
+    }
+    assert_eq!(traces[0], traces[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_is_the_tests_own() {
+    // The year 2001, moving with the paused time of the test.
+    let start = tokio::time::Instant::now();
+    let clock = Clock::new(move || UNIX_EPOCH + Duration::from_secs(1_000_000_000) + start.elapsed());
+    let way = InProcess::new(Engines::memory(clock.clone()).await.unwrap(), Faults::none());
+    // A client whose own clock is a year off: nothing is refused for it.
+    let clients = way.clients(clock.skewed_by_ms(365 * 24 * 3600 * 1000), ONCE);
+    let stack = everfresh_local::stack::provision(&clients, 30).await.unwrap();
+    let row = clients.dynamodb.put_item().table_name(&stack.table).item("pk", s("page")).item("sk", s("REQ#1"));
+    row.item("ttl", support::n(1_000_000_100)).send().await.unwrap();
+    clients.sqs.send_message().queue_url(&stack.queue).message_body("m").send().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(99)).await;
+    assert_eq!(way.engines().sweep_ttl().unwrap(), 0);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(way.engines().sweep_ttl().unwrap(), 1);
+    let received = clients.sqs.receive_message().queue_url(&stack.queue);
+    let received = received.message_system_attribute_names(aws_sdk_sqs::types::MessageSystemAttributeName::All);
+    let received = received.send().await.unwrap().messages.unwrap();
+    let attributes = received[0].attributes().unwrap();
+    assert_eq!(attributes[&aws_sdk_sqs::types::MessageSystemAttributeName::SentTimestamp], "1000000000000");
+    assert!(way.calls().iter().any(|call| call.service == Service::Sqs));
+}
