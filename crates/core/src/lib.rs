@@ -1,15 +1,35 @@
-//! The domain of Everfresh, its two flows, and the AWS adapters below them.
+//! Everfresh's domain, its flows, and the AWS adapters below them.
 //!
 //! # Layout
 //!
 //! | Where | What |
 //! |---|---|
+//! | [`domain`] | what a page is, when it is fresh, when a request is granted: pure, no clock, no I/O |
+//! | [`config`] | `everfresh.toml`, from a message to a request, and the ladder of time-outs |
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, time-outs, retries, endpoint |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
 //! | [`stack`] | the names of what a deployment consists of |
+//!
+//! # Invariants
+//!
+//! Code that keeps one of these cites it by its number.
+//!
+//! - **I1** Nothing wished for is lost. When a `changed` request is acked, a render that began after it was sent is
+//!   published, or the page is pinned and remembers the wish, or the request is in the dead-letter queue; all this up to
+//!   ε of AWS's time. When a request by tag is acked, the tag's watermark is written. `expired` and `prewarm` may also be
+//!   acked while the page cools down or is pinned.
+//! - **I2** A page's commits form one line: each replaces exactly the row it saw. Version ids grow along it, except
+//!   across a row that another language wrote.
+//! - **I3** A request leads to at most one commit, as long as its record lives.
+//! - **I4** The body that META points at exists, and is the one that was committed.
+//! - **I5** A request that was committed is never recorded as failed afterwards.
+//! - **I6** When nothing moves any more, every message has been acked or is in the dead-letter queue.
+//! - **I7** No tenant reads or writes another tenant's rows or objects.
 
 pub mod clients;
 pub mod clock;
+pub mod config;
+pub mod domain;
 pub mod logs;
 pub mod stack;

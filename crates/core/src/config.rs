@@ -1,0 +1,254 @@
+//! `everfresh.toml`: which tenants there are, where their pages come from, and how long they live.
+//!
+//! ```toml
+//! [tenant.acme]
+//! hosts  = ["www.acme.example"]
+//! render = { http = "https://origin.acme.example" }   # or { lambda = "name" }, { templates = "site/" }
+//!
+//! [[tenant.acme.route]]
+//! path       = "/products/{id}"
+//! revalidate = "60s"
+//! max_stale  = "1d"
+//! query      = ["color", "page"]
+//! tags       = ["products", "product-{id}"]
+//! history    = 10
+//! gate       = { min_bytes = 512, max_shrink = 0.5, must_contain = "</html>" }
+//! ```
+//!
+//! Only `hosts`, `render`, `path` and `revalidate` are required. A field that does not exist or has a wrong value is
+//! refused with its name, its place, and what is allowed there. A path that matches no route is no page.
+//!
+//! # Which route
+//!
+//! Patterns are compared segment by segment from the left: a literal goes before `{name}`, which goes before `{*rest}`.
+//! The order in the file does not matter, and two patterns that match the same paths are refused.
+
+mod accept;
+mod duration;
+mod jitter;
+mod ladder;
+mod pattern;
+mod render;
+mod route;
+mod tag_template;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+pub use self::accept::{AcceptError, Accepted};
+pub use self::duration::{Duration, DurationError};
+pub use self::jitter::jittered;
+pub use self::ladder::{Ladder, LadderError, Rung};
+pub use self::pattern::{Params, Pattern, PatternError};
+pub use self::render::{Render, RenderError};
+pub use self::route::{MAX_HISTORY, MAX_TAGS, Route};
+pub use self::tag_template::{TagTemplate, TemplateError};
+use crate::domain::outcome::RejectReason;
+use crate::domain::page_key::{KeyLayout, NormalPath, PageKey, PathError, Tenant, TenantError};
+use crate::domain::tag::{Tag, TagError};
+
+/// The whole configuration, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    tenants: BTreeMap<Tenant, TenantConfig>,
+    hosts: BTreeMap<String, Tenant>,
+}
+
+/// One tenant: its hosts, its renderer and its routes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantConfig {
+    /// Its name.
+    pub tenant: Tenant,
+    /// Host names it answers to, in lower case.
+    pub hosts: Vec<String>,
+    /// Where its pages come from.
+    pub render: Render,
+    /// Most specific first.
+    routes: Vec<Route>,
+}
+
+/// A path as the configuration sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved<'c> {
+    /// The page.
+    pub page: PageKey,
+    /// The route it belongs to.
+    pub route: &'c Route,
+    /// The tags it carries, each once, in the order of the route.
+    pub tags: Vec<Tag>,
+}
+
+/// Why a path is no page of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// It has no canonical form.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// No route matches.
+    #[error("no route matches the path")]
+    NoRoute,
+    /// A tag would become too long.
+    #[error(transparent)]
+    Tag(#[from] TagError),
+}
+
+impl ResolveError {
+    /// Why a message with such a path is rejected.
+    pub fn reject_reason(&self) -> RejectReason {
+        match self {
+            ResolveError::Path(_) | ResolveError::Tag(_) => RejectReason::BadPath,
+            ResolveError::NoRoute => RejectReason::NoRoute,
+        }
+    }
+}
+
+/// What is wrong with the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not TOML, a field that does not exist, or a value that is none. Shows the line.
+    #[error("{0}")]
+    File(#[from] toml::de::Error),
+    /// A tenant whose name is none.
+    #[error("tenant.{name:?}: {source}")]
+    Tenant {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        source: TenantError,
+    },
+    /// A value that does not fit the others.
+    #[error("{at}: {problem}")]
+    At {
+        /// Where, like `tenant.acme.route[2].tags`.
+        at: String,
+        /// What is wrong, and what is allowed.
+        problem: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    tenant: BTreeMap<String, TenantFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TenantFile {
+    hosts: Vec<String>,
+    render: Render,
+    #[serde(default)]
+    route: Vec<Route>,
+}
+
+impl Config {
+    /// Reads and checks the file.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let file: File = toml::from_str(text)?;
+        let mut config = Config { tenants: BTreeMap::new(), hosts: BTreeMap::new() };
+        for (name, tenant_file) in file.tenant {
+            let tenant = Tenant::parse(&name).map_err(|source| ConfigError::Tenant { name: name.clone(), source })?;
+            config.add(tenant, tenant_file)?;
+        }
+        if config.tenants.is_empty() {
+            return Err(wrong("tenant", "at least one tenant is needed, as in [tenant.acme]"));
+        }
+        Ok(config)
+    }
+
+    fn add(&mut self, tenant: Tenant, file: TenantFile) -> Result<(), ConfigError> {
+        let at = format!("tenant.{tenant}");
+        if file.hosts.is_empty() {
+            return Err(wrong(format!("{at}.hosts"), "at least one host name is needed"));
+        }
+        let mut hosts = Vec::new();
+        for (index, host) in file.hosts.iter().enumerate() {
+            let at = format!("{at}.hosts[{index}]");
+            let host = normal_host(host).ok_or_else(|| {
+                wrong(&at, "must be a host name like \"www.acme.example\", without scheme, port and path")
+            })?;
+            if let Some(other) = self.hosts.insert(host.clone(), tenant.clone()) {
+                return Err(wrong(at, format!("host {host} belongs to tenant {other} already")));
+            }
+            hosts.push(host);
+        }
+        let mut routes = file.route;
+        route::check_all(&at, &routes)?;
+        routes.sort_by(|left, right| left.path.cmp_specificity(&right.path));
+        let config = TenantConfig { tenant: tenant.clone(), hosts, render: file.render, routes };
+        self.tenants.insert(tenant, config);
+        Ok(())
+    }
+
+    /// Refuses a file that does not fit the table: where keys name no tenant, two tenants would share their pages (I7).
+    pub fn check_layout(&self, layout: KeyLayout) -> Result<(), ConfigError> {
+        if layout.single_tenant && self.tenants.len() > 1 {
+            return Err(wrong("tenant", "the table is set up for a single tenant, and the file has several"));
+        }
+        Ok(())
+    }
+
+    /// All tenants, by name.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantConfig> {
+        self.tenants.values()
+    }
+
+    /// The tenant of that name.
+    pub fn tenant(&self, tenant: &Tenant) -> Option<&TenantConfig> {
+        self.tenants.get(tenant)
+    }
+
+    /// The tenant that answers to a Host header. Case, a final dot and the port do not matter; nothing else is guessed.
+    pub fn tenant_of_host(&self, host: &str) -> Option<&TenantConfig> {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            Some(_) | None => host,
+        };
+        self.tenant(self.hosts.get(&normal_host(name)?)?)
+    }
+}
+
+impl TenantConfig {
+    /// Its routes, most specific first.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The page at `raw`, a path with its query. Serving side and worker both come this way, so with the same file they
+    /// mean the same page.
+    pub fn resolve(&self, raw: &str) -> Result<Resolved<'_>, ResolveError> {
+        let normal = NormalPath::parse(raw)?;
+        for route in &self.routes {
+            let Some(params) = route.path.matches(normal.path()) else {
+                continue;
+            };
+            let page = PageKey::new(self.tenant.clone(), normal.keep(&route.query)?);
+            let mut tags = Vec::with_capacity(route.tags.len());
+            for template in &route.tags {
+                let tag = template.fill(&params)?;
+                if !tags.contains(&tag) {
+                    tags.push(tag);
+                }
+            }
+            return Ok(Resolved { page, route, tags });
+        }
+        Err(ResolveError::NoRoute)
+    }
+}
+
+/// A host name in lower case without its final dot; none if it is no host name.
+fn normal_host(host: &str) -> Option<String> {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let label = |label: &str| {
+        let inside = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        (1..=63).contains(&label.len()) && inside && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let valid = host.len() <= 253 && host.split('.').all(label);
+    valid.then(|| host.to_ascii_lowercase())
+}
+
+fn wrong(at: impl Into<String>, problem: impl Into<String>) -> ConfigError {
+    ConfigError::At { at: at.into(), problem: problem.into() }
+}

@@ -1,0 +1,208 @@
+//! The ladder of time-outs: which must be longer than which, and why.
+
+use std::fmt;
+
+/// Every length of time that depends on another one, in milliseconds. Checked once, at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ladder {
+    /// How long a render may take.
+    pub render_deadline_ms: u64,
+    /// How long the worker function may run.
+    pub function_timeout_ms: u64,
+    /// How long after the beginning of an invocation its claims are respected.
+    pub claim_expiry_ms: u64,
+    /// How long the queue hides a message that was received.
+    pub visibility_ms: u64,
+    /// How long the event source may collect messages for a batch.
+    pub batching_window_ms: u64,
+    /// How long a lease lasts.
+    pub lease_ms: u64,
+    /// How often a lease is renewed while rendering.
+    pub renew_interval_ms: u64,
+    /// ε: moments closer than this are not told apart.
+    pub epsilon_ms: u64,
+    /// How far a worker's corrected clock may be from AWS's.
+    pub clock_error_ms: u64,
+}
+
+/// A rule of the ladder that is broken. The text names the fields and their values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rung {
+    /// A render that outlives the invocation cannot be recorded as failed.
+    #[error(
+        "render_deadline ({render_deadline_ms} ms) must be shorter than function_timeout ({function_timeout_ms} ms)"
+    )]
+    RenderBelowFunction {
+        /// The deadline.
+        render_deadline_ms: u64,
+        /// The time-out.
+        function_timeout_ms: u64,
+    },
+    /// A claim that ends while its owner runs is taken over too early.
+    #[error("function_timeout ({function_timeout_ms} ms) must be shorter than claim_expiry ({claim_expiry_ms} ms)")]
+    FunctionBelowClaim {
+        /// The time-out.
+        function_timeout_ms: u64,
+        /// The expiry.
+        claim_expiry_ms: u64,
+    },
+    /// A redelivery that meets the crashed worker's live claim waits for nothing.
+    #[error("claim_expiry ({claim_expiry_ms} ms) must be shorter than visibility ({visibility_ms} ms)")]
+    ClaimBelowVisibility {
+        /// The expiry.
+        claim_expiry_ms: u64,
+        /// The visibility time-out.
+        visibility_ms: u64,
+    },
+    /// The event source keeps messages back and tries again while it is throttled.
+    #[error("visibility ({visibility_ms} ms) must be at least 6 × function_timeout + batching_window ({needed_ms} ms)")]
+    VisibilityTooShort {
+        /// The visibility time-out.
+        visibility_ms: u64,
+        /// What it must be.
+        needed_ms: u64,
+    },
+    /// One lost renewal must not lose the lease.
+    #[error("lease ({lease_ms} ms) must be at least 3 × renew_interval ({renew_interval_ms} ms), which must not be 0")]
+    LeaseTooShort {
+        /// The lease.
+        lease_ms: u64,
+        /// The interval.
+        renew_interval_ms: u64,
+    },
+    /// A lease that a skewed clock sees expired is no lease.
+    #[error("lease ({lease_ms} ms) must be at least 10 × clock_error ({clock_error_ms} ms)")]
+    LeaseWithinSkew {
+        /// The lease.
+        lease_ms: u64,
+        /// The error.
+        clock_error_ms: u64,
+    },
+    /// With a larger error, coverage would be guesswork.
+    #[error("epsilon ({epsilon_ms} ms) must be greater than clock_error ({clock_error_ms} ms)")]
+    EpsilonTooSmall {
+        /// ε.
+        epsilon_ms: u64,
+        /// The error.
+        clock_error_ms: u64,
+    },
+}
+
+/// All rules that are broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LadderError(pub Vec<Rung>);
+
+impl std::error::Error for LadderError {}
+
+impl fmt::Display for LadderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rungs: Vec<String> = self.0.iter().map(Rung::to_string).collect();
+        write!(f, "time-outs do not fit together: {}", rungs.join("; "))
+    }
+}
+
+impl Default for Ladder {
+    /// For a function that runs up to two minutes.
+    fn default() -> Self {
+        Self {
+            render_deadline_ms: 100_000,
+            function_timeout_ms: 120_000,
+            claim_expiry_ms: 130_000,
+            visibility_ms: 725_000,
+            batching_window_ms: 0,
+            lease_ms: 30_000,
+            renew_interval_ms: 10_000,
+            epsilon_ms: 2_000,
+            clock_error_ms: 1_000,
+        }
+    }
+}
+
+impl Ladder {
+    /// Refuses values that do not fit together, naming every rule that they break.
+    pub fn check(&self) -> Result<(), LadderError> {
+        let Ladder {
+            render_deadline_ms,
+            function_timeout_ms,
+            claim_expiry_ms,
+            visibility_ms,
+            batching_window_ms,
+            lease_ms,
+            renew_interval_ms,
+            epsilon_ms,
+            clock_error_ms,
+        } = *self;
+        let needed_ms = function_timeout_ms.saturating_mul(6).saturating_add(batching_window_ms);
+        let lease_held = renew_interval_ms > 0 && lease_ms >= renew_interval_ms.saturating_mul(3);
+        let rules = [
+            (
+                render_deadline_ms < function_timeout_ms,
+                Rung::RenderBelowFunction { render_deadline_ms, function_timeout_ms },
+            ),
+            (function_timeout_ms < claim_expiry_ms, Rung::FunctionBelowClaim { function_timeout_ms, claim_expiry_ms }),
+            (claim_expiry_ms < visibility_ms, Rung::ClaimBelowVisibility { claim_expiry_ms, visibility_ms }),
+            (visibility_ms >= needed_ms, Rung::VisibilityTooShort { visibility_ms, needed_ms }),
+            (lease_held, Rung::LeaseTooShort { lease_ms, renew_interval_ms }),
+            (lease_ms >= clock_error_ms.saturating_mul(10), Rung::LeaseWithinSkew { lease_ms, clock_error_ms }),
+            (epsilon_ms > clock_error_ms, Rung::EpsilonTooSmall { epsilon_ms, clock_error_ms }),
+        ];
+        let broken: Vec<Rung> = rules.into_iter().filter(|(kept, _)| !kept).map(|(_, rung)| rung).collect();
+        if broken.is_empty() { Ok(()) } else { Err(LadderError(broken)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_fit_together() {
+        assert_eq!(Ladder::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn every_rule_is_broken_just_beyond_its_border() {
+        let fit = Ladder::default();
+        type Change = fn(&mut Ladder);
+        let cases: [(Change, &str); 8] = [
+            (|l| l.render_deadline_ms = l.function_timeout_ms, "render_deadline (120000 ms)"),
+            (|l| l.claim_expiry_ms = l.function_timeout_ms, "function_timeout (120000 ms)"),
+            (|l| l.claim_expiry_ms = l.visibility_ms, "claim_expiry (725000 ms)"),
+            (|l| l.visibility_ms = 719_999, "6 × function_timeout + batching_window (720000 ms)"),
+            (|l| l.batching_window_ms = 5_001, "visibility (725000 ms)"),
+            (|l| l.lease_ms = 29_999, "lease (29999 ms) must be at least 3 × renew_interval"),
+            (|l| l.renew_interval_ms = 0, "must not be 0"),
+            (|l| l.clock_error_ms = 2_000, "epsilon (2000 ms)"),
+        ];
+        for (change, expected) in cases {
+            let mut ladder = fit;
+            change(&mut ladder);
+            let LadderError(broken) = ladder.check().unwrap_err();
+            assert_eq!(broken.len(), 1, "{expected}");
+            assert!(broken[0].to_string().contains(expected), "{}", broken[0]);
+        }
+    }
+
+    #[test]
+    fn lease_within_clock_skew_is_refused() {
+        let ladder = Ladder { epsilon_ms: 4_000, clock_error_ms: 3_001, ..Ladder::default() };
+        let rung = Rung::LeaseWithinSkew { lease_ms: 30_000, clock_error_ms: 3_001 };
+        assert_eq!(ladder.check(), Err(LadderError(vec![rung])));
+    }
+
+    #[test]
+    fn all_broken_rules_are_named_at_once() {
+        let zero = Ladder {
+            render_deadline_ms: 0,
+            function_timeout_ms: 0,
+            claim_expiry_ms: 0,
+            visibility_ms: 0,
+            batching_window_ms: 0,
+            lease_ms: 0,
+            renew_interval_ms: 0,
+            epsilon_ms: 0,
+            clock_error_ms: 0,
+        };
+        assert_eq!(zero.check().unwrap_err().0.len(), 5);
+    }
+}

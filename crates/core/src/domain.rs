@@ -1,0 +1,40 @@
+//! What a page is, when it is fresh, when a request is granted, and what follows.
+//!
+//! Everything here is pure. Time is passed in, chance is passed in, and nothing is read or written. A name that ends in
+//! `_ms` is milliseconds, one that ends in `_at` or `_seconds` is seconds, as the shared table has it.
+//!
+//! # Layout
+//!
+//! | Where | What |
+//! |---|---|
+//! | [`path`], [`page_key`] | the canonical form of a path, the page it names, and the keys that follow |
+//! | [`request`], [`tag`] | one wish to regenerate, its hash and its public handle |
+//! | [`version`] | ids of a page's commits, which grow whatever the clocks say |
+//! | [`page`], [`health`], [`invalidations`], [`events`] | the rows of the table as values |
+//! | [`freshness`] | whether a page is good enough to serve |
+//! | [`coverage`] | whether a page already grants a request |
+//! | [`claim`], [`lease`] | who may handle a request, and who may publish |
+//! | [`artifact`], [`headers`], [`gate`] | what a render gives, what of it is stored, and what may be published |
+//! | [`outcome`], [`disposition`] | what became of a message, and what the queue is told |
+//! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
+
+pub mod artifact;
+pub mod claim;
+pub mod coverage;
+pub mod digest;
+pub mod disposition;
+pub mod events;
+pub mod freshness;
+pub mod gate;
+pub mod headers;
+pub mod health;
+pub mod invalidations;
+pub mod lease;
+pub mod outcome;
+pub mod page;
+pub mod page_key;
+pub mod path;
+pub mod request;
+pub mod seconds;
+pub mod tag;
+pub mod version;

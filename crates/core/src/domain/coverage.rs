@@ -1,0 +1,82 @@
+//! Whether the published version already grants a request. This decides every Ack (I1).
+//!
+//! A `changed` request is granted only by a render that began to read after the message was sent. That a lease is held,
+//! that a record says STARTED, or that the page is merely fresh proves nothing of the kind.
+//!
+//! `source_ms` comes from a worker's clock and `sent_ms` from the queue's; they differ by less than ε. So there are three
+//! answers: surely later, surely not later, and too close to tell. In the last case the request waits until a render is
+//! surely later, then renders. A hundred requests sent at one moment therefore cost at most two renders.
+
+use everfresh_enqueue::Reason;
+
+use crate::domain::freshness::{Freshness, Policy};
+use crate::domain::page::Meta;
+
+/// What is known of a request when its coverage is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Why it was sent.
+    pub reason: Reason,
+    /// When it was sent, by the queue's clock.
+    pub sent_ms: u64,
+    /// Its own record says COMPLETED, with the same hash.
+    pub own_completed: bool,
+    /// It was in this invocation's hands when the render that this invocation committed began.
+    pub in_hand: bool,
+}
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Granted: Ack.
+    Covered,
+    /// Not granted: render.
+    NotCovered,
+    /// Cannot be told yet: wait, and do not render.
+    TooClose {
+        /// From this moment on it is [`Coverage::Covered`] or [`Coverage::NotCovered`].
+        until_ms: u64,
+    },
+}
+
+/// Whether `meta` grants the request. `freshness` is that of the same row at the same moment.
+pub fn coverage(ask: &Ask, meta: Option<&Meta>, freshness: Freshness, policy: &Policy, now_ms: u64) -> Coverage {
+    // No clock is asked: the record names this very request, and a message in hand was sent before the render began.
+    if ask.own_completed || ask.in_hand {
+        return Coverage::Covered;
+    }
+    match ask.reason {
+        Reason::Changed => changed(ask.sent_ms, meta, policy.epsilon_ms, now_ms),
+        Reason::Expired => covered_if(freshness.satisfies()),
+        Reason::Prewarm => {
+            let current = meta.and_then(|meta| meta.deploy) >= Some(policy.deploy);
+            // A purged page stays purged: a deployment is no reason to bring it back.
+            let gone = freshness == Freshness::Gone;
+            covered_if(gone || (current && freshness.satisfies()))
+        }
+    }
+}
+
+fn changed(sent_ms: u64, meta: Option<&Meta>, epsilon_ms: u64, now_ms: u64) -> Coverage {
+    // A row that does not say when its render began grants no change: it may have read before it.
+    let Some(source_ms) = meta.and_then(|meta| meta.source_ms) else {
+        return Coverage::NotCovered;
+    };
+    let until_ms = sent_ms.saturating_add(epsilon_ms);
+    if source_ms >= until_ms {
+        return Coverage::Covered;
+    }
+    let surely_before = source_ms.saturating_add(epsilon_ms) < sent_ms;
+    if surely_before || now_ms >= until_ms {
+        return Coverage::NotCovered;
+    }
+    Coverage::TooClose { until_ms }
+}
+
+fn covered_if(granted: bool) -> Coverage {
+    if granted { Coverage::Covered } else { Coverage::NotCovered }
+}
+
+#[cfg(test)]
+#[path = "coverage_tests.rs"]
+mod tests;

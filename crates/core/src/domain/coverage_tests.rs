@@ -1,0 +1,208 @@
+use super::*;
+use crate::domain::freshness::Why;
+use proptest::prelude::*;
+
+const SENT: u64 = 1_763_270_000_000;
+const EPSILON: u64 = 2_000;
+const POLICY: Policy = Policy { deploy: 7, max_stale_seconds: None, epsilon_ms: EPSILON };
+const TOO_CLOSE: Coverage = Coverage::TooClose { until_ms: SENT + EPSILON };
+
+const ALL_FRESHNESS: [Freshness; 5] = [
+    Freshness::Fresh { until_ms: u64::MAX },
+    Freshness::Stale { why: Why::Age },
+    Freshness::Expired { why: Why::Age },
+    Freshness::Missing,
+    Freshness::Gone,
+];
+
+fn ask(reason: Reason) -> Ask {
+    Ask { reason, sent_ms: SENT, own_completed: false, in_hand: false }
+}
+
+fn meta(source_ms: Option<u64>) -> Meta {
+    Meta { source_ms, deploy: Some(7), ..Meta::default() }
+}
+
+fn changed_at(source_ms: u64, now_ms: u64) -> Coverage {
+    let meta = meta(Some(source_ms));
+    coverage(&ask(Reason::Changed), Some(&meta), ALL_FRESHNESS[0], &POLICY, now_ms)
+}
+
+#[test]
+fn changed_request_has_three_answers_with_exact_borders() {
+    let waiting = SENT + EPSILON - 1;
+    let waited = SENT + EPSILON;
+    let table = [
+        (SENT - EPSILON - 1, Coverage::NotCovered, Coverage::NotCovered),
+        (SENT - EPSILON, TOO_CLOSE, Coverage::NotCovered),
+        (SENT, TOO_CLOSE, Coverage::NotCovered),
+        (SENT + EPSILON - 1, TOO_CLOSE, Coverage::NotCovered),
+        (SENT + EPSILON, Coverage::Covered, Coverage::Covered),
+    ];
+    for (source_ms, while_waiting, after_waiting) in table {
+        assert_eq!(changed_at(source_ms, waiting), while_waiting, "{source_ms}");
+        assert_eq!(changed_at(source_ms, waited), after_waiting, "{source_ms}");
+    }
+}
+
+#[test]
+fn freshness_never_grants_a_changed_request_nor_refuses_it() {
+    for freshness in ALL_FRESHNESS {
+        let judge = |source_ms| coverage(&ask(Reason::Changed), Some(&meta(Some(source_ms))), freshness, &POLICY, SENT);
+        assert_eq!(judge(0), Coverage::NotCovered);
+        assert_eq!(judge(SENT + EPSILON), Coverage::Covered);
+    }
+}
+
+#[test]
+fn row_without_source_grants_no_changed_request_however_new() {
+    for row in [None, Some(meta(None))] {
+        let judged = coverage(&ask(Reason::Changed), row.as_ref(), ALL_FRESHNESS[0], &POLICY, u64::MAX);
+        assert_eq!(judged, Coverage::NotCovered);
+    }
+}
+
+#[test]
+fn expired_request_is_granted_by_a_fresh_page_and_by_a_purged_one() {
+    for freshness in ALL_FRESHNESS {
+        let judged = coverage(&ask(Reason::Expired), Some(&meta(None)), freshness, &POLICY, SENT);
+        let granted = matches!(freshness, Freshness::Fresh { .. } | Freshness::Gone);
+        assert_eq!(judged == Coverage::Covered, granted, "{freshness:?}");
+        assert!(!matches!(judged, Coverage::TooClose { .. }));
+    }
+}
+
+#[test]
+fn prewarm_wants_a_fresh_page_of_this_deployment() {
+    for freshness in ALL_FRESHNESS {
+        for deploy in [None, Some(6), Some(7), Some(8)] {
+            let meta = Meta { deploy, ..meta(None) };
+            let judged = coverage(&ask(Reason::Prewarm), Some(&meta), freshness, &POLICY, SENT);
+            let current = deploy >= Some(7);
+            let granted = match freshness {
+                Freshness::Fresh { .. } => current,
+                Freshness::Gone => true,
+                Freshness::Stale { .. } | Freshness::Expired { .. } | Freshness::Missing => false,
+            };
+            assert_eq!(judged == Coverage::Covered, granted, "{freshness:?} {deploy:?}");
+        }
+    }
+}
+
+#[test]
+fn own_completed_record_and_a_message_in_hand_are_granted_without_any_clock() {
+    for reason in Reason::ALL {
+        for freshness in ALL_FRESHNESS {
+            for (own_completed, in_hand) in [(true, false), (false, true), (true, true)] {
+                let ask = Ask { own_completed, in_hand, ..ask(reason) };
+                assert_eq!(coverage(&ask, None, freshness, &POLICY, 0), Coverage::Covered);
+            }
+        }
+    }
+}
+
+/// What one page costs when requests come one after the other, each with its own worker and clock error.
+///
+/// Renders last no time and commit at once; a request that is too close comes back when told.
+fn renders(sent: &[u64], errors_ms: &[i64]) -> u32 {
+    let mut published: Option<Meta> = None;
+    let mut renders = 0;
+    let mut waiting: Vec<(u64, usize)> = sent.iter().copied().zip(0..).collect();
+    while let Some(next) = waiting.iter().copied().min() {
+        waiting.retain(|other| *other != next);
+        let (true_now_ms, index) = next;
+        let error_ms = errors_ms[index % errors_ms.len()];
+        let now_ms = true_now_ms.checked_add_signed(error_ms).unwrap();
+        let ask = Ask { sent_ms: sent[index], ..ask(Reason::Changed) };
+        match coverage(&ask, published.as_ref(), Freshness::Missing, &POLICY, now_ms) {
+            Coverage::Covered => {}
+            Coverage::TooClose { until_ms } => {
+                let delay_s = until_ms.saturating_sub(now_ms).div_ceil(1000).max(1);
+                waiting.push((true_now_ms + delay_s * 1000, index));
+            }
+            Coverage::NotCovered => {
+                renders += 1;
+                published = Some(meta(Some(now_ms.max(sent[index]))));
+            }
+        }
+    }
+    renders
+}
+
+#[test]
+fn hundred_requests_at_once_cost_at_most_two_renders() {
+    assert_eq!(renders(&[SENT; 100], &[0]), 2);
+    assert_eq!(renders(&[SENT], &[0]), 1);
+}
+
+fn rank(coverage: Coverage) -> u8 {
+    match coverage {
+        Coverage::NotCovered => 0,
+        Coverage::TooClose { .. } => 1,
+        Coverage::Covered => 2,
+    }
+}
+
+proptest! {
+    #[test]
+    fn later_source_never_grants_less(
+        source_ms in SENT - 5_000..SENT + 5_000,
+        later_ms in 0..5_000u64,
+        now_ms in SENT - 5_000..SENT + 5_000,
+    ) {
+        let (earlier, later) = (changed_at(source_ms, now_ms), changed_at(source_ms + later_ms, now_ms));
+        prop_assert!(rank(earlier) <= rank(later));
+    }
+
+    #[test]
+    fn never_granted_when_the_render_may_have_begun_before_the_message_was_sent(
+        began_ms in SENT - 5_000..SENT + 5_000,
+        error_ms in -1_999..2_000i64,
+        now_ms in SENT - 5_000..SENT + 50_000,
+    ) {
+        let source_ms = began_ms.checked_add_signed(error_ms).unwrap();
+        if changed_at(source_ms, now_ms) == Coverage::Covered {
+            prop_assert!(began_ms > SENT);
+        }
+    }
+
+    #[test]
+    fn granted_for_certain_once_the_render_began_two_errors_later(
+        lead_ms in 2 * EPSILON..10_000,
+        error_ms in -1_999..2_000i64,
+    ) {
+        let source_ms = (SENT + lead_ms).checked_add_signed(error_ms).unwrap();
+        prop_assert_eq!(changed_at(source_ms, SENT), Coverage::Covered);
+    }
+
+    #[test]
+    fn render_after_waiting_truly_begins_after_the_message_was_sent(
+        source_ms in SENT - 2_000..SENT + 2_000,
+        error_ms in -1_999..2_000i64,
+        wait_ms in 0..10_000u64,
+    ) {
+        let now_ms = SENT + wait_ms;
+        if changed_at(source_ms, now_ms) == Coverage::NotCovered {
+            prop_assert!(now_ms.checked_add_signed(-error_ms).unwrap() > SENT);
+        }
+    }
+
+    #[test]
+    fn waiting_has_an_end(source_ms: u64, sent_ms in 0..u64::MAX / 2, now_ms: u64) {
+        let ask = Ask { sent_ms, ..ask(Reason::Changed) };
+        let meta = meta(Some(source_ms));
+        let judge = |now_ms| coverage(&ask, Some(&meta), Freshness::Missing, &POLICY, now_ms);
+        if let Coverage::TooClose { until_ms } = judge(now_ms) {
+            prop_assert!(until_ms > now_ms);
+            prop_assert_eq!(judge(until_ms), Coverage::NotCovered);
+        }
+    }
+
+    #[test]
+    fn simultaneous_requests_cost_at_most_two_renders_whatever_the_clocks(
+        count in 1..60usize,
+        errors_ms in prop::collection::vec(-60_000..60_000i64, 1..10),
+    ) {
+        prop_assert!(renders(&vec![SENT; count], &errors_ms) <= 2);
+    }
+}

@@ -1,0 +1,179 @@
+//! What happened to a request, as a list on its record.
+//!
+//! Events ride on the writes that happen anyway, so they cost nothing and cannot disagree with the state. A reader
+//! remembers the last number it saw and asks for what came after it.
+
+/// A step in the life of a request. The number is part of what is stored: never reuse one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stage {
+    /// The message arrived.
+    Received = 10,
+    /// The record was won.
+    Claimed = 20,
+    /// The page's lease was granted.
+    Leased = 30,
+    /// The renderer answered.
+    Rendered = 40,
+    /// The publish gate refused the answer.
+    Refused = 45,
+    /// The body is in the bucket.
+    Uploaded = 50,
+    /// A new version was published.
+    Committed = 60,
+    /// A new version with the old content was published.
+    Unchanged = 61,
+    /// The attempt failed.
+    Failed = 70,
+    /// The claim was given back; the attempt does not count.
+    GivenBack = 80,
+    /// The request went to the dead-letter queue.
+    Rejected = 90,
+}
+
+impl Stage {
+    /// All stages, in their order.
+    pub const ALL: [Stage; 11] = [
+        Stage::Received,
+        Stage::Claimed,
+        Stage::Leased,
+        Stage::Rendered,
+        Stage::Refused,
+        Stage::Uploaded,
+        Stage::Committed,
+        Stage::Unchanged,
+        Stage::Failed,
+        Stage::GivenBack,
+        Stage::Rejected,
+    ];
+
+    /// Its number within an attempt, below 100.
+    pub fn number(self) -> u64 {
+        self as u64
+    }
+
+    /// The word in logs, in the table and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::Received => "received",
+            Stage::Claimed => "claimed",
+            Stage::Leased => "leased",
+            Stage::Rendered => "rendered",
+            Stage::Refused => "refused",
+            Stage::Uploaded => "uploaded",
+            Stage::Committed => "committed",
+            Stage::Unchanged => "unchanged",
+            Stage::Failed => "failed",
+            Stage::GivenBack => "given_back",
+            Stage::Rejected => "rejected",
+        }
+    }
+}
+
+/// One event. `seq` orders the events of a request and names this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `attempt × 100 + stage`.
+    pub seq: u64,
+    /// When, by the worker's clock. For people; the order is that of `seq`.
+    pub at_ms: u64,
+}
+
+impl Event {
+    /// The event that `stage` was reached in `attempt`.
+    pub fn new(attempt: u32, stage: Stage, at_ms: u64) -> Self {
+        let seq = u64::from(attempt) * 100 + stage.number();
+        Self { seq, at_ms }
+    }
+
+    /// The attempt it belongs to.
+    pub fn attempt(&self) -> u64 {
+        self.seq / 100
+    }
+
+    /// The stage that was reached. `None` for one that a newer version of this software knows.
+    pub fn stage(&self) -> Option<Stage> {
+        Stage::ALL.into_iter().find(|stage| stage.number() == self.seq % 100)
+    }
+}
+
+/// The number of the next attempt in this list.
+///
+/// It counts every claim, also those that were given back and so do not count against the limit: were a number used
+/// twice, a reader would take the second attempt for the first and miss it.
+pub fn next_attempt(events: &[Event]) -> u32 {
+    let last = events.iter().map(Event::attempt).max().unwrap_or(0);
+    u32::try_from(last).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// Adds an event unless one with its number is there, so that a write which is repeated adds nothing. Keeps the order.
+pub fn record(events: &mut Vec<Event>, event: Event) {
+    if let Err(at) = events.binary_search_by_key(&event.seq, |event| event.seq) {
+        events.insert(at, event);
+    }
+}
+
+/// What came after `seq`. Zero asks for everything. Events must be in order, as [`record`] keeps them.
+pub fn after(events: &[Event], seq: u64) -> &[Event] {
+    let seen = events.partition_point(|event| event.seq <= seq);
+    &events[seen..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn number_is_attempt_times_hundred_plus_stage() {
+        let event = Event::new(3, Stage::Leased, 5);
+        assert_eq!((event.seq, event.attempt(), event.stage()), (330, 3, Some(Stage::Leased)));
+        assert_eq!(Event { seq: 199, at_ms: 0 }.stage(), None);
+    }
+
+    #[test]
+    fn stage_numbers_grow_and_stay_below_hundred() {
+        assert!(Stage::ALL.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(Stage::ALL.iter().all(|stage| (1..100).contains(&stage.number())));
+    }
+
+    #[test]
+    fn attempt_that_was_given_back_keeps_its_number() {
+        let mut events = Vec::new();
+        assert_eq!(next_attempt(&events), 1);
+        record(&mut events, Event::new(1, Stage::Claimed, 0));
+        record(&mut events, Event::new(1, Stage::GivenBack, 1));
+        assert_eq!(next_attempt(&events), 2);
+    }
+
+    #[test]
+    fn repeated_write_adds_nothing() {
+        let mut events = Vec::new();
+        record(&mut events, Event::new(1, Stage::Claimed, 10));
+        record(&mut events, Event::new(1, Stage::Claimed, 99));
+        assert_eq!(events, [Event::new(1, Stage::Claimed, 10)]);
+    }
+
+    proptest! {
+        #[test]
+        fn reader_that_comes_back_sees_no_gap_and_no_repeat(
+            steps in prop::collection::btree_set((1..5u32, 0..11usize), 0..30),
+            visits in prop::collection::vec(0..31usize, 1..10),
+        ) {
+            let all: Vec<Event> =
+                steps.iter().map(|(attempt, stage)| Event::new(*attempt, Stage::ALL[*stage], 0)).collect();
+            let mut log = Vec::new();
+            let mut seen: Vec<Event> = Vec::new();
+            let mut visits = visits;
+            visits.sort_unstable();
+            for written in visits {
+                for event in all.iter().take(written) {
+                    record(&mut log, *event);
+                }
+                let last = seen.last().map_or(0, |event| event.seq);
+                seen.extend_from_slice(after(&log, last));
+                prop_assert_eq!(&seen, &log);
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Whether a published page is good enough to serve.
+//!
+//! One function answers for the serving side and for the worker. If they disagreed, readers would ask for ever for a
+//! regeneration that the worker sees no need for.
+
+use everfresh_enqueue::Reason;
+
+use crate::domain::health::Health;
+use crate::domain::invalidations::Invalidations;
+use crate::domain::page::Meta;
+use crate::domain::seconds;
+
+/// How long a page is said to be fresh while it is pinned, counted from now: short enough that a CDN notices the unpin.
+pub const PINNED_FRESH_MS: u64 = 60_000;
+
+/// A page from further in the future than this comes from a broken clock. Far above honest skew.
+pub const FUTURE_TOLERANCE_MS: u64 = 300_000;
+
+/// A row that does not say when its render began is taken to have begun this long before it finished: the longest a
+/// Lambda function runs.
+pub const UNKNOWN_RENDER_MS: u64 = 900_000;
+
+/// What the running deployment asks of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Number of the running deployment.
+    pub deploy: u64,
+    /// How long a page may be served stale; none sets no end to it.
+    pub max_stale_seconds: Option<u64>,
+    /// Greater than the clock error that is left between workers and AWS.
+    pub epsilon_ms: u64,
+}
+
+/// What a page is to its readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Serve it.
+    Fresh {
+        /// Until this moment, which is later than now.
+        until_ms: u64,
+    },
+    /// Serve it, and ask for a new one.
+    Stale {
+        /// What made it stale.
+        why: Why,
+    },
+    /// Stale for longer than the route allows: wait for a new one first.
+    Expired {
+        /// What made it stale.
+        why: Why,
+    },
+    /// There has never been one.
+    Missing,
+    /// It was purged, and nothing but a `changed` request brings it back.
+    Gone,
+}
+
+/// What made a page stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its time is over.
+    Age,
+    /// Its path, a prefix or a tag was invalidated after its render began.
+    Invalidated,
+    /// A deployment came after it.
+    Deployed,
+    /// It claims to come from the future.
+    Clock,
+}
+
+impl Freshness {
+    /// The reason under which a reader asks for regeneration; none if there is nothing to ask for.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Freshness::Fresh { .. } | Freshness::Gone => None,
+            Freshness::Missing => Some(Reason::Expired),
+            Freshness::Stale { why } | Freshness::Expired { why } => Some(match why {
+                Why::Invalidated => Reason::Changed,
+                Why::Age | Why::Deployed | Why::Clock => Reason::Expired,
+            }),
+        }
+    }
+
+    /// Whether there is nothing left to wish for as far as age goes.
+    pub fn satisfies(&self) -> bool {
+        self.reason().is_none()
+    }
+}
+
+/// What the page is at `now_ms`. META's `ttl` has no say: it only lets the table collect garbage.
+///
+/// In this order:
+/// - no row is [`Freshness::Missing`], a tombstone [`Freshness::Gone`], whatever else is known;
+/// - a pinned page is fresh: an operator chose it, and asking for another one would be in vain;
+/// - a page whose render may have begun before its watermark is invalidated, and so is one whose life was set to zero;
+/// - a page of an older deployment, from the future, or older than its life is stale;
+/// - a page that has been stale for `max_stale_seconds` is expired.
+pub fn freshness(
+    meta: Option<&Meta>,
+    health: &Health,
+    invalidations: &Invalidations,
+    policy: &Policy,
+    now_ms: u64,
+) -> Freshness {
+    let Some(meta) = meta else {
+        return Freshness::Missing;
+    };
+    if meta.tombstone {
+        return Freshness::Gone;
+    }
+    if health.pinned() {
+        return Freshness::Fresh { until_ms: now_ms.saturating_add(PINNED_FRESH_MS) };
+    }
+    let Some((why, since_ms)) = stale_since(meta, health, invalidations, policy, now_ms) else {
+        // A clock that jumped back must not make the page live longer than its life from now.
+        let life_ms = seconds::to_ms(meta.revalidate_seconds);
+        let until_ms = fresh_until_ms(meta).min(now_ms.saturating_add(life_ms));
+        return Freshness::Fresh { until_ms };
+    };
+    let max_stale_ms = policy.max_stale_seconds.map(seconds::to_ms);
+    match max_stale_ms {
+        Some(max_stale_ms) if now_ms >= since_ms.saturating_add(max_stale_ms) => Freshness::Expired { why },
+        Some(_) | None => Freshness::Stale { why },
+    }
+}
+
+/// Whether the tenant's epoch is newer than the page, so that its own watermarks must be looked up.
+pub fn needs_watermarks(meta: &Meta, epoch_ms: Option<u64>, policy: &Policy) -> bool {
+    epoch_ms.is_some_and(|epoch_ms| !began_after(meta, epoch_ms, policy.epsilon_ms))
+}
+
+/// Why the page is stale, and since when; none while it is fresh.
+fn stale_since(
+    meta: &Meta,
+    health: &Health,
+    invalidations: &Invalidations,
+    policy: &Policy,
+    now_ms: u64,
+) -> Option<(Why, u64)> {
+    let generated_ms = seconds::to_ms(meta.generated_at);
+    let ended_ms = fresh_until_ms(meta);
+
+    // An invalidation by path also sends a `changed` request, which coverage weighs with ε; by tag there is only the
+    // watermark, so ε is weighed here.
+    let by_path = health.path_watermark_ms.filter(|at| !began_after(meta, *at, 0));
+    let by_tag = invalidations.watermark_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms));
+    let invalidated_ms = by_path.max(by_tag);
+    if let Some(at) = invalidated_ms {
+        let ended_ms = if meta.revalidate_seconds == 0 { u64::MAX } else { ended_ms };
+        return Some((Why::Invalidated, at.max(generated_ms).min(ended_ms)));
+    }
+    if meta.revalidate_seconds == 0 {
+        return Some((Why::Invalidated, generated_ms));
+    }
+    if generated_ms > now_ms.saturating_add(FUTURE_TOLERANCE_MS) {
+        // Nobody knows how old it is, so it may still be served.
+        return Some((Why::Clock, now_ms));
+    }
+    if now_ms >= ended_ms {
+        return Some((Why::Age, ended_ms));
+    }
+    // A row without a number is another language's: only its age tells.
+    if meta.deploy.is_some_and(|deploy| deploy < policy.deploy) {
+        return Some((Why::Deployed, ended_ms));
+    }
+    None
+}
+
+fn fresh_until_ms(meta: &Meta) -> u64 {
+    seconds::to_ms(meta.generated_at.saturating_add(meta.revalidate_seconds))
+}
+
+/// Whether the render of `meta` surely began at or after `at_ms`, clocks being off by less than `epsilon_ms`.
+fn began_after(meta: &Meta, at_ms: u64, epsilon_ms: u64) -> bool {
+    let began_ms = match meta.source_ms {
+        Some(source_ms) => source_ms,
+        None => seconds::to_ms(meta.generated_at).saturating_sub(UNKNOWN_RENDER_MS),
+    };
+    began_ms >= at_ms.saturating_add(epsilon_ms)
+}
+
+#[cfg(test)]
+#[path = "freshness_tests.rs"]
+mod tests;

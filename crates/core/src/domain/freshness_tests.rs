@@ -1,0 +1,324 @@
+use super::*;
+use crate::domain::version::Version;
+use proptest::prelude::*;
+
+/// A whole second, so that seconds and milliseconds are easy to compare.
+const NOW: u64 = 1_763_270_000_000;
+const POLICY: Policy = Policy { deploy: 7, max_stale_seconds: Some(3600), epsilon_ms: 2_000 };
+
+/// A page of ours, generated `age_s` seconds ago, fresh for a minute, rendered within 500 ms.
+fn page(age_s: u64) -> Meta {
+    let source_ms = NOW - age_s * 1000 - 500;
+    Meta {
+        s3_key: "acme/h/v".into(),
+        generated_at: NOW / 1000 - age_s,
+        revalidate_seconds: 60,
+        version: Some(Version::next(source_ms, None, None, 0)),
+        source_ms: Some(source_ms),
+        deploy: Some(7),
+        ..Meta::default()
+    }
+}
+
+/// The same as another language would write it.
+fn foreign(age_s: u64) -> Meta {
+    let ours = page(age_s);
+    Meta { version: None, source_ms: None, deploy: None, ..ours }
+}
+
+fn judge(meta: &Meta, health: &Health, watermark_ms: Option<u64>) -> Freshness {
+    let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms };
+    freshness(Some(meta), health, &invalidations, &POLICY, NOW)
+}
+
+fn plain(meta: &Meta) -> Freshness {
+    judge(meta, &Health::default(), None)
+}
+
+fn by_path(meta: &Meta, watermark_ms: u64) -> Freshness {
+    let health = Health { path_watermark_ms: Some(watermark_ms), ..Health::default() };
+    judge(meta, &health, None)
+}
+
+fn by_tag(meta: &Meta, watermark_ms: u64) -> Freshness {
+    judge(meta, &Health::default(), Some(watermark_ms))
+}
+
+fn pinned() -> Health {
+    Health { pinned_at_ms: Some(1), ..Health::default() }
+}
+
+const INVALIDATED: Freshness = Freshness::Stale { why: Why::Invalidated };
+const AGED: Freshness = Freshness::Stale { why: Why::Age };
+
+#[test]
+fn page_without_a_row_is_missing() {
+    let none = Invalidations::default();
+    assert_eq!(freshness(None, &pinned(), &none, &POLICY, NOW), Freshness::Missing);
+}
+
+#[test]
+fn age_alone_decides_to_the_millisecond() {
+    let at =
+        |meta: &Meta, now_ms| freshness(Some(meta), &Health::default(), &Invalidations::default(), &POLICY, now_ms);
+    let meta = page(0);
+    let end = NOW + 60_000;
+    assert_eq!(at(&meta, NOW), Freshness::Fresh { until_ms: end });
+    assert_eq!(at(&meta, end - 1), Freshness::Fresh { until_ms: end });
+    assert_eq!(at(&meta, end), AGED);
+    assert_eq!(at(&meta, end + 3_600_000 - 1), AGED);
+    assert_eq!(at(&meta, end + 3_600_000), Freshness::Expired { why: Why::Age });
+}
+
+#[test]
+fn without_max_stale_nothing_expires() {
+    let policy = Policy { max_stale_seconds: None, ..POLICY };
+    let none = Invalidations::default();
+    let meta = page(10_000_000);
+    assert_eq!(freshness(Some(&meta), &Health::default(), &none, &policy, NOW), AGED);
+}
+
+#[test]
+fn ttl_in_the_past_has_no_say() {
+    let meta = Meta { ttl: Some(1), ..page(0) };
+    assert_eq!(plain(&meta), plain(&page(0)));
+}
+
+#[test]
+fn path_watermark_is_compared_with_the_source_not_with_the_end_of_the_render() {
+    let meta = page(10);
+    let source_ms = meta.source_ms.unwrap();
+    assert!(matches!(by_path(&meta, source_ms), Freshness::Fresh { .. }));
+    assert_eq!(by_path(&meta, source_ms + 1), INVALIDATED);
+}
+
+#[test]
+fn tag_watermark_within_clock_error_of_the_source_is_not_trusted() {
+    let meta = page(10);
+    let source_ms = meta.source_ms.unwrap();
+    assert!(matches!(by_tag(&meta, source_ms - 2_000), Freshness::Fresh { .. }));
+    assert_eq!(by_tag(&meta, source_ms - 1_999), INVALIDATED);
+    assert_eq!(by_tag(&meta, source_ms + 5_000), INVALIDATED);
+}
+
+#[test]
+fn epoch_newer_than_the_page_asks_for_its_watermarks_and_does_not_judge() {
+    let meta = page(10);
+    let source_ms = meta.source_ms.unwrap();
+    assert!(!needs_watermarks(&meta, None, &POLICY));
+    assert!(!needs_watermarks(&meta, Some(source_ms - 2_000), &POLICY));
+    assert!(needs_watermarks(&meta, Some(source_ms - 1_999), &POLICY));
+    let others = Invalidations { epoch_ms: Some(NOW), watermark_ms: None };
+    let judged = freshness(Some(&meta), &Health::default(), &others, &POLICY, NOW);
+    assert!(matches!(judged, Freshness::Fresh { .. }));
+}
+
+#[test]
+fn foreign_row_is_trusted_only_if_its_render_surely_began_after_the_watermark() {
+    let meta = foreign(0);
+    let began_ms = NOW - UNKNOWN_RENDER_MS;
+    assert!(matches!(by_path(&meta, began_ms), Freshness::Fresh { .. }));
+    assert_eq!(by_path(&meta, began_ms + 1), INVALIDATED);
+    assert_eq!(by_tag(&meta, began_ms), INVALIDATED);
+    assert_eq!(by_tag(&meta, NOW - 1_000), INVALIDATED);
+    assert!(matches!(plain(&meta), Freshness::Fresh { .. }));
+}
+
+#[test]
+fn version_of_a_worker_without_a_trusted_clock_is_treated_like_a_foreign_one() {
+    let meta = Meta { source_ms: None, ..page(0) };
+    assert!(!meta.is_foreign());
+    assert_eq!(by_tag(&meta, NOW - 1_000), INVALIDATED);
+}
+
+#[test]
+fn life_of_zero_means_invalidated_and_expires_only_after_max_stale() {
+    let meta = Meta { revalidate_seconds: 0, ..page(10) };
+    assert_eq!(plain(&meta), INVALIDATED);
+    // Generated two hours ago, invalidated just now: stale since just now.
+    let old = Meta { revalidate_seconds: 0, ..page(7200) };
+    assert_eq!(by_path(&old, NOW - 1_000), INVALIDATED);
+    assert_eq!(by_path(&old, NOW - 3_600_000), Freshness::Expired { why: Why::Invalidated });
+    assert_eq!(plain(&old), Freshness::Expired { why: Why::Invalidated });
+}
+
+#[test]
+fn page_long_invalidated_is_expired_although_its_life_is_not_over() {
+    let meta = Meta { revalidate_seconds: 86_400, ..page(10_000) };
+    assert_eq!(by_tag(&meta, NOW - 3_600_000), Freshness::Expired { why: Why::Invalidated });
+    assert_eq!(by_tag(&meta, NOW - 3_599_999), INVALIDATED);
+}
+
+#[test]
+fn late_invalidation_does_not_make_an_expired_page_merely_stale() {
+    let meta = page(4_000);
+    assert_eq!(plain(&meta), Freshness::Expired { why: Why::Age });
+    assert_eq!(by_tag(&meta, NOW), Freshness::Expired { why: Why::Invalidated });
+}
+
+#[test]
+fn page_of_an_older_deployment_is_stale_and_of_a_newer_one_is_not() {
+    let deployed = |deploy| plain(&Meta { deploy, ..page(0) });
+    assert_eq!(deployed(Some(6)), Freshness::Stale { why: Why::Deployed });
+    assert!(matches!(deployed(Some(7)), Freshness::Fresh { .. }));
+    assert!(matches!(deployed(Some(8)), Freshness::Fresh { .. }));
+    assert!(matches!(deployed(None), Freshness::Fresh { .. }));
+}
+
+#[test]
+fn pinned_page_is_fresh_whatever_its_age_deployment_and_watermarks() {
+    let meta = Meta { deploy: Some(1), revalidate_seconds: 0, ..page(10_000_000) };
+    let fresh = Freshness::Fresh { until_ms: NOW + PINNED_FRESH_MS };
+    assert_eq!(judge(&meta, &pinned(), Some(NOW)), fresh);
+}
+
+#[test]
+fn purged_page_is_gone_until_somebody_publishes_again() {
+    let meta = Meta { tombstone: true, status: Some(410), ..page(10_000_000) };
+    assert_eq!(judge(&meta, &pinned(), Some(NOW)), Freshness::Gone);
+    let answered_410 = Meta { status: Some(410), ..page(0) };
+    assert!(matches!(plain(&answered_410), Freshness::Fresh { .. }));
+}
+
+#[test]
+fn clock_that_jumped_back_a_little_does_not_lengthen_a_life() {
+    let meta = Meta { generated_at: NOW / 1000 + 200, ..page(0) };
+    assert_eq!(plain(&meta), Freshness::Fresh { until_ms: NOW + 60_000 });
+}
+
+#[test]
+fn row_from_the_far_future_is_stale_but_served() {
+    let bearable = Meta { generated_at: NOW / 1000 + 300, ..page(0) };
+    assert!(matches!(plain(&bearable), Freshness::Fresh { .. }));
+    let future = Meta { generated_at: NOW / 1000 + 301, ..page(0) };
+    assert_eq!(plain(&future), Freshness::Stale { why: Why::Clock });
+    let counted_in_ms = Meta { generated_at: NOW, ..foreign(0) };
+    assert_eq!(plain(&counted_in_ms), Freshness::Stale { why: Why::Clock });
+    let absurd = Meta { generated_at: u64::MAX, revalidate_seconds: u64::MAX, ..foreign(0) };
+    assert_eq!(plain(&absurd), Freshness::Stale { why: Why::Clock });
+}
+
+#[test]
+fn readers_ask_for_the_right_reason() {
+    let cases = [
+        (Freshness::Fresh { until_ms: 1 }, None),
+        (Freshness::Gone, None),
+        (Freshness::Missing, Some(Reason::Expired)),
+        (AGED, Some(Reason::Expired)),
+        (INVALIDATED, Some(Reason::Changed)),
+        (Freshness::Expired { why: Why::Invalidated }, Some(Reason::Changed)),
+        (Freshness::Stale { why: Why::Deployed }, Some(Reason::Expired)),
+        (Freshness::Stale { why: Why::Clock }, Some(Reason::Expired)),
+    ];
+    for (freshness, reason) in cases {
+        assert_eq!(freshness.reason(), reason, "{freshness:?}");
+        assert_eq!(freshness.satisfies(), reason.is_none());
+    }
+}
+
+fn any_meta() -> impl Strategy<Value = Meta> {
+    let times = (0..200u64, 0..100u64, prop::option::of(0..200_000u64), prop::option::of(5..9u64));
+    times.prop_map(|(generated_at, revalidate_seconds, source_ms, deploy)| Meta {
+        generated_at,
+        revalidate_seconds,
+        source_ms,
+        deploy,
+        ..Meta::default()
+    })
+}
+
+/// 0 best, 2 worst; only for pages that have a row and are not purged.
+fn badness(freshness: Freshness) -> u8 {
+    match freshness {
+        Freshness::Fresh { .. } => 0,
+        Freshness::Stale { .. } => 1,
+        Freshness::Expired { .. } => 2,
+        Freshness::Missing | Freshness::Gone => unreachable!("the row is there"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_page_never_gets_better_by_waiting(
+        meta in any_meta(),
+        path_watermark_ms in prop::option::of(0..200_000u64),
+        watermark_ms in prop::option::of(0..200_000u64),
+        max_stale_seconds in prop::option::of(0..100u64),
+        now_ms in 0..400_000u64,
+        later_ms in 0..400_000u64,
+    ) {
+        // Beyond the tolerance a clock is wrong, and time heals that.
+        prop_assume!(meta.generated_at * 1000 <= now_ms + FUTURE_TOLERANCE_MS);
+        let health = Health { path_watermark_ms, ..Health::default() };
+        let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms };
+        let policy = Policy { max_stale_seconds, ..POLICY };
+        let at = |now_ms| freshness(Some(&meta), &health, &invalidations, &policy, now_ms);
+        prop_assert!(badness(at(now_ms)) <= badness(at(now_ms + later_ms)));
+    }
+
+    #[test]
+    fn fresh_lasts_until_the_moment_it_names(meta in any_meta(), now_ms in 0..400_000u64) {
+        let at = |now_ms| {
+            freshness(Some(&meta), &Health::default(), &Invalidations::default(), &POLICY, now_ms)
+        };
+        if let Freshness::Fresh { until_ms } = at(now_ms) {
+            prop_assert!(until_ms > now_ms);
+            prop_assert!(until_ms <= now_ms + meta.revalidate_seconds * 1000);
+            let still_fresh = matches!(at(until_ms - 1), Freshness::Fresh { .. });
+            prop_assert!(still_fresh);
+        }
+    }
+
+    #[test]
+    fn newer_watermark_never_makes_a_page_fresh(
+        meta in any_meta(),
+        watermark_ms in 0..200_000u64,
+        newer_ms in 0..200_000u64,
+        now_ms in 0..400_000u64,
+    ) {
+        let policy = Policy { max_stale_seconds: None, ..POLICY };
+        let at = |watermark_ms| {
+            let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms };
+            badness(freshness(Some(&meta), &Health::default(), &invalidations, &policy, now_ms))
+        };
+        prop_assert!(at(None) <= at(Some(watermark_ms)));
+        prop_assert!(at(Some(watermark_ms)) <= at(Some(watermark_ms + newer_ms)));
+    }
+
+    #[test]
+    fn tag_invalidation_is_never_missed_under_any_clock_error_below_epsilon(
+        began_ms in 10_000..100_000u64,
+        error_ms in -1_999..2_000i64,
+        watermark_ms in 10_000..100_000u64,
+    ) {
+        let source_ms = began_ms.checked_add_signed(error_ms).unwrap();
+        let meta = Meta {
+            generated_at: 101,
+            revalidate_seconds: 60,
+            source_ms: Some(source_ms),
+            ..Meta::default()
+        };
+        let invalidations = Invalidations { epoch_ms: Some(watermark_ms), watermark_ms: Some(watermark_ms) };
+        let judged = freshness(Some(&meta), &Health::default(), &invalidations, &POLICY, 101_000);
+        if began_ms <= watermark_ms {
+            prop_assert_eq!(judged, INVALIDATED);
+        }
+        prop_assert!(needs_watermarks(&meta, Some(watermark_ms), &POLICY) == (judged == INVALIDATED));
+    }
+
+    #[test]
+    fn no_numbers_overflow(
+        generated_at: u64,
+        revalidate_seconds: u64,
+        source_ms: Option<u64>,
+        watermark_ms: Option<u64>,
+        max_stale_seconds: Option<u64>,
+        epsilon_ms: u64,
+        now_ms: u64,
+    ) {
+        let meta = Meta { generated_at, revalidate_seconds, source_ms, ..Meta::default() };
+        let invalidations = Invalidations { epoch_ms: None, watermark_ms };
+        let policy = Policy { deploy: 1, max_stale_seconds, epsilon_ms };
+        freshness(Some(&meta), &Health::default(), &invalidations, &policy, now_ms);
+    }
+}

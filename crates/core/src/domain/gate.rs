@@ -1,0 +1,300 @@
+//! The publish gate: what of an origin's answers may become a page for everybody.
+//!
+//! An answer that fails here never replaces the page that is there.
+
+use serde::Deserialize;
+
+use crate::domain::artifact::{Artifact, Rendered};
+use crate::domain::headers::HeaderError;
+use crate::domain::outcome::ErrorClass;
+use crate::domain::page_key::{CanonicalPath, NormalPath};
+
+/// The largest body by default. Base64 makes four thirds of it, and a Lambda function answers with at most 6 MB.
+pub const MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
+
+/// How long "not found", "gone" and "moved" are believed, at most.
+pub const SHORT_LIFE_SECONDS: u64 = 30;
+
+/// What a route asks of a page's body beyond the rules for all. Applies to status 200.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GateRules {
+    /// At least so many bytes.
+    pub min_bytes: u64,
+    /// At most this part of the previous size may vanish: with 0.5, half of it.
+    pub max_shrink: Option<f64>,
+    /// This text must occur.
+    pub must_contain: Option<String>,
+}
+
+/// Everything an answer is measured by.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate<'a> {
+    /// The page it is for.
+    pub page: &'a CanonicalPath,
+    /// The route's own rules.
+    pub rules: &'a GateRules,
+    /// The tenant's host names: where a redirect may lead.
+    pub hosts: &'a [String],
+    /// The largest body.
+    pub max_bytes: u64,
+    /// Size of the published body, if its status was 200.
+    pub previous_bytes: Option<u64>,
+}
+
+/// An answer that may be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// What to publish.
+    pub artifact: Artifact,
+    /// How long it is fresh.
+    pub life: Life,
+}
+
+/// How long an answer is fresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// As long as the route says.
+    Route,
+    /// Not longer than [`SHORT_LIFE_SECONDS`]: what is missing now may be there soon.
+    Short,
+}
+
+impl Life {
+    /// In seconds, for a route whose pages are fresh for `revalidate_seconds`.
+    pub fn seconds(self, revalidate_seconds: u64) -> u64 {
+        match self {
+            Life::Route => revalidate_seconds,
+            Life::Short => revalidate_seconds.min(SHORT_LIFE_SECONDS),
+        }
+    }
+}
+
+/// Why an answer may not be published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A status that is no page for everybody: errors, 204, partial answers, temporary redirects, log-in walls.
+    #[error("status {status} is not published")]
+    Status {
+        /// The status.
+        status: u16,
+    },
+    /// Status 200 without a body.
+    #[error("body is empty")]
+    Empty,
+    /// Another length than announced.
+    #[error("body has {actual} bytes, announced were {declared}")]
+    Truncated {
+        /// Announced.
+        declared: u64,
+        /// Arrived.
+        actual: u64,
+    },
+    /// Beyond the cap.
+    #[error("body has {bytes} bytes, allowed are {allowed}")]
+    TooLarge {
+        /// Its length.
+        bytes: u64,
+        /// The cap.
+        allowed: u64,
+    },
+    /// It sets a cookie, so it is one reader's.
+    #[error("answer sets a cookie")]
+    SetCookie,
+    /// `private` or `no-store`.
+    #[error("answer is marked {directive}")]
+    NotShared {
+        /// The directive.
+        directive: &'static str,
+    },
+    /// It varies by something that is not part of the page's key.
+    #[error("answer varies by {header}")]
+    Varies {
+        /// `*`, `cookie` or `authorization`.
+        header: &'static str,
+    },
+    /// The body is compressed, and not every reader can undo that.
+    #[error("body has a content encoding")]
+    Encoded,
+    /// Headers that cannot be stored.
+    #[error(transparent)]
+    Headers(#[from] HeaderError),
+    /// Fewer bytes than the route asks for.
+    #[error("body has {bytes} bytes, the route asks for {min_bytes}")]
+    TooSmall {
+        /// Its length.
+        bytes: u64,
+        /// The route's `min_bytes`.
+        min_bytes: u64,
+    },
+    /// Much smaller than the published one.
+    #[error("body shrank from {previous_bytes} to {bytes} bytes, more than the route allows")]
+    Shrunk {
+        /// Its length.
+        bytes: u64,
+        /// Length of the published one.
+        previous_bytes: u64,
+    },
+    /// The route's `must_contain` does not occur.
+    #[error("body lacks the text that the route asks for")]
+    MarkerMissing,
+    /// A redirect without a usable target, or out of the tenant's hosts.
+    #[error("redirect leads nowhere or to another site")]
+    BadRedirect,
+    /// A redirect to the page itself: readers would turn in a circle.
+    #[error("redirect leads to its own page")]
+    RedirectLoop,
+}
+
+impl Refusal {
+    /// How the failed attempt is counted.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Refusal::Status { .. } => ErrorClass::OriginStatus,
+            Refusal::Truncated { .. } => ErrorClass::OriginUnreachable,
+            Refusal::Empty
+            | Refusal::TooLarge { .. }
+            | Refusal::SetCookie
+            | Refusal::NotShared { .. }
+            | Refusal::Varies { .. }
+            | Refusal::Encoded
+            | Refusal::Headers(_)
+            | Refusal::TooSmall { .. }
+            | Refusal::Shrunk { .. }
+            | Refusal::MarkerMissing
+            | Refusal::BadRedirect
+            | Refusal::RedirectLoop => ErrorClass::Gate,
+        }
+    }
+}
+
+impl Gate<'_> {
+    /// Lets the answer through, or says why not.
+    ///
+    /// Published are 200, 404 and 410, and the permanent redirects 301 and 308 within the tenant's hosts. A temporary
+    /// redirect is not: it is how origins send one reader to a log-in page.
+    pub fn check(&self, mut rendered: Rendered) -> Result<Passed, Refusal> {
+        let life = match rendered.status {
+            200 => Life::Route,
+            301 | 308 | 404 | 410 => Life::Short,
+            status => return Err(Refusal::Status { status }),
+        };
+        check_length(&rendered, self.max_bytes)?;
+        check_shared(&rendered)?;
+        match rendered.status {
+            200 => self.check_body(&rendered.body)?,
+            301 | 308 => self.check_redirect(&rendered)?,
+            _ => {}
+        }
+        if !matches!(rendered.status, 301 | 308) {
+            // Means nothing there, and nobody checked where it leads.
+            rendered.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("location"));
+        }
+        let artifact = Artifact::new(rendered)?;
+        Ok(Passed { artifact, life })
+    }
+
+    fn check_body(&self, body: &[u8]) -> Result<(), Refusal> {
+        let bytes = body.len() as u64;
+        if bytes == 0 {
+            return Err(Refusal::Empty);
+        }
+        let min_bytes = self.rules.min_bytes;
+        if bytes < min_bytes {
+            return Err(Refusal::TooSmall { bytes, min_bytes });
+        }
+        if let (Some(max_shrink), Some(previous_bytes)) = (self.rules.max_shrink, self.previous_bytes) {
+            let least = previous_bytes as f64 * (1.0 - max_shrink);
+            if (bytes as f64) < least {
+                return Err(Refusal::Shrunk { bytes, previous_bytes });
+            }
+        }
+        match &self.rules.must_contain {
+            Some(marker) if !contains(body, marker.as_bytes()) => Err(Refusal::MarkerMissing),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn check_redirect(&self, rendered: &Rendered) -> Result<(), Refusal> {
+        let location = values(rendered, "location").next().ok_or(Refusal::BadRedirect)?;
+        let path = self.path_within_hosts(location).ok_or(Refusal::BadRedirect)?;
+        let path = path.split_once('#').map_or(path, |(path, _)| path);
+        let target = NormalPath::parse(path).map_err(|_| Refusal::BadRedirect)?;
+        // Whatever the query: parameters that do not count would lead back here.
+        if target.path() == self.page.path() {
+            return Err(Refusal::RedirectLoop);
+        }
+        Ok(())
+    }
+
+    /// Path and query of a redirect that stays on the tenant's hosts.
+    fn path_within_hosts<'l>(&self, location: &'l str) -> Option<&'l str> {
+        if location.starts_with('/') {
+            return Some(location);
+        }
+        let rest = location.strip_prefix("https://").or_else(|| location.strip_prefix("http://"))?;
+        let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+        let (host, path) = rest.split_at(end);
+        let known = self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
+        match path {
+            _ if !known => None,
+            "" => Some("/"),
+            path => Some(path),
+        }
+    }
+}
+
+fn check_length(rendered: &Rendered, max_bytes: u64) -> Result<(), Refusal> {
+    let actual = rendered.body.len() as u64;
+    if actual > max_bytes {
+        return Err(Refusal::TooLarge { bytes: actual, allowed: max_bytes });
+    }
+    match rendered.declared_bytes {
+        Some(declared) if declared != actual => Err(Refusal::Truncated { declared, actual }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn check_shared(rendered: &Rendered) -> Result<(), Refusal> {
+    if values(rendered, "set-cookie").next().is_some() {
+        return Err(Refusal::SetCookie);
+    }
+    for name in ["cache-control", "cdn-cache-control", "surrogate-control"] {
+        for directive in ["private", "no-store"] {
+            if lists(rendered, name, directive) {
+                return Err(Refusal::NotShared { directive });
+            }
+        }
+    }
+    for header in ["*", "cookie", "authorization"] {
+        if lists(rendered, "vary", header) {
+            return Err(Refusal::Varies { header });
+        }
+    }
+    let identity = |value: &str| value.is_empty() || value.eq_ignore_ascii_case("identity");
+    if !values(rendered, "content-encoding").all(|value| identity(value.trim())) {
+        return Err(Refusal::Encoded);
+    }
+    Ok(())
+}
+
+fn values<'r>(rendered: &'r Rendered, name: &'r str) -> impl Iterator<Item = &'r str> {
+    let named = rendered.headers.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value.as_str())
+}
+
+/// Whether a comma-separated header names `word`, with or without an argument.
+fn lists(rendered: &Rendered, name: &str, word: &str) -> bool {
+    values(rendered, name).flat_map(|value| value.split(',')).any(|item| {
+        let item = item.split_once('=').map_or(item, |(item, _)| item);
+        item.trim().eq_ignore_ascii_case(word)
+    })
+}
+
+fn contains(body: &[u8], marker: &[u8]) -> bool {
+    marker.is_empty() || body.windows(marker.len()).any(|window| window == marker)
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

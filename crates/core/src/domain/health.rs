@@ -1,0 +1,80 @@
+//! Failures, pin and path invalidation of a page.
+
+/// State of a page that other writers of META must not erase: row `HEALTH`. The default is a page without one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Failures since the last success.
+    pub failures: u32,
+    /// No attempt before this moment: the cooldown.
+    pub next_attempt_ms: Option<u64>,
+    /// Since when the published version is held fast.
+    pub pinned_at_ms: Option<u64>,
+    /// The last `changed` request that met the pin.
+    pub wanted_at_ms: Option<u64>,
+    /// The page was invalidated by path at this moment.
+    pub path_watermark_ms: Option<u64>,
+}
+
+/// Cooldown after the first failure; it doubles with each further one.
+const COOLDOWN_FIRST_MS: u64 = 5_000;
+
+/// The longest cooldown, before jitter.
+const COOLDOWN_MAX_MS: u64 = 15 * 60 * 1000;
+
+impl Health {
+    /// Whether the published version is held fast.
+    pub fn pinned(&self) -> bool {
+        self.pinned_at_ms.is_some()
+    }
+
+    /// The end of the cooldown, while it lasts.
+    pub fn cooldown_until(&self, now_ms: u64) -> Option<u64> {
+        self.next_attempt_ms.filter(|until| *until > now_ms)
+    }
+
+    /// The same page after one more failure. Up to a quarter is added to the cooldown by `jitter`, any number.
+    #[must_use]
+    pub fn after_failure(self, now_ms: u64, jitter: u32) -> Self {
+        let doublings = self.failures.min(20);
+        let pause = (COOLDOWN_FIRST_MS << doublings).min(COOLDOWN_MAX_MS);
+        let pause = pause + u64::from(jitter) % (pause / 4 + 1);
+        Self { failures: self.failures.saturating_add(1), next_attempt_ms: Some(now_ms.saturating_add(pause)), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn cooldown_doubles_up_to_a_limit() {
+        let mut health = Health::default();
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            health = health.after_failure(0, 0);
+            pauses.push(health.next_attempt_ms.unwrap() / 1000);
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]);
+        assert_eq!(health.failures, 10);
+        assert_eq!(health.cooldown_until(899_999), Some(900_000));
+        assert_eq!(health.cooldown_until(900_000), None);
+    }
+
+    proptest! {
+        #[test]
+        fn failure_keeps_pin_and_watermark(failures: u32, now_ms: u64, jitter: u32) {
+            let before = Health {
+                failures,
+                pinned_at_ms: Some(1),
+                wanted_at_ms: Some(2),
+                path_watermark_ms: Some(3),
+                next_attempt_ms: None,
+            };
+            let after = before.clone().after_failure(now_ms, jitter);
+            prop_assert!(after.next_attempt_ms.unwrap() > now_ms || now_ms > u64::MAX - 5_000);
+            let put_back = Health { failures, next_attempt_ms: None, ..after };
+            prop_assert_eq!(put_back, before);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! One wish to regenerate, in our own words.
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use everfresh_enqueue::{IdempotencyKey, KeyError, Reason};
+
+use crate::domain::digest::{Digest, FieldDigest};
+use crate::domain::page_key::{CanonicalPath, PageHash, Tenant};
+use crate::domain::tag::Tag;
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// One page.
+    Path(CanonicalPath),
+    /// Every page that carries the tag.
+    Tag(Tag),
+}
+
+/// One wish, with everything in it checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose page.
+    pub tenant: Tenant,
+    /// Which page or pages.
+    pub target: Target,
+    /// Why.
+    pub reason: Reason,
+    /// Its name within the page, or within the tenant's invalidations.
+    pub key: IdempotencyKey,
+}
+
+impl Request {
+    /// Digest of what the producer said: message version, tenant, canonical path or tag, and reason.
+    ///
+    /// A second request with the same key must have the same hash. The worker's configuration is no part of it, or every
+    /// deployment would turn work in flight into a conflict; nor is the key, under which the hash is filed.
+    pub fn request_hash(&self) -> Digest {
+        let (kind, text) = match &self.target {
+            Target::Path(path) => ("path", path.as_str()),
+            Target::Tag(tag) => ("tag", tag.as_str()),
+        };
+        FieldDigest::new("everfresh-request")
+            .number(everfresh_enqueue::message::VERSION)
+            .field(self.tenant.as_str().as_bytes())
+            .field(kind.as_bytes())
+            .field(text.as_bytes())
+            .field(self.reason.as_str().as_bytes())
+            .finish()
+    }
+
+    /// The public name of this request.
+    pub fn handle(&self) -> Handle {
+        let key = self.key.clone();
+        match &self.target {
+            Target::Path(path) => Handle::Page { page: PageHash::of(path), key },
+            Target::Tag(_) => Handle::Inval { key },
+        }
+    }
+}
+
+/// The key a message is handled under.
+///
+/// The message's own key wins, then the one that a rejection attached, then the queue's message id: a redrive and a
+/// producer's retry change the id, and must not become a second wish.
+pub fn key_of_message(
+    explicit: Option<IdempotencyKey>,
+    attached: Option<&str>,
+    message_id: &str,
+) -> Result<IdempotencyKey, KeyError> {
+    match (explicit, attached) {
+        (Some(explicit), _) => Ok(explicit),
+        (None, Some(attached)) => IdempotencyKey::parse(attached),
+        (None, None) => IdempotencyKey::parse(message_id),
+    }
+}
+
+/// The key under which a deployment warms a page at most once.
+///
+/// For `prewarm` only: a `changed` request under a key that can be foretold would swallow the second change.
+pub fn prewarm_key(page: PageHash, deploy: u64, policy: &str) -> Result<IdempotencyKey, KeyError> {
+    let digest = FieldDigest::new("everfresh-prewarm")
+        .field(page.to_string().as_bytes())
+        .number(deploy)
+        .field(policy.as_bytes())
+        .finish();
+    IdempotencyKey::parse(&format!("prewarm-{digest}"))
+}
+
+/// Sort key of a request's record.
+pub fn req_sk(key: &IdempotencyKey) -> String {
+    format!("REQ#{key}")
+}
+
+/// Public name of a request: `<page hash>.<key>`, or `inval.<key>` for a tag.
+///
+/// A page hash holds no dot and is never `inval`, so the first dot ends it although a key may hold dots too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Handle {
+    /// A request for one page.
+    Page {
+        /// The page.
+        page: PageHash,
+        /// The request's key within the page.
+        key: IdempotencyKey,
+    },
+    /// A request by tag.
+    Inval {
+        /// The request's key within the tenant's invalidations.
+        key: IdempotencyKey,
+    },
+}
+
+/// Why a text is no handle.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandleError {
+    /// Does not begin with a page hash or `inval`, and a dot.
+    #[error("handle must be <page hash>.<key> or inval.<key>")]
+    Shape,
+    /// What follows the dot is no key.
+    #[error("handle's key {0}")]
+    Key(#[from] KeyError),
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Handle::Page { page, key } => write!(f, "{page}.{key}"),
+            Handle::Inval { key } => write!(f, "inval.{key}"),
+        }
+    }
+}
+
+impl FromStr for Handle {
+    type Err = HandleError;
+
+    fn from_str(text: &str) -> Result<Self, HandleError> {
+        let (front, key) = text.split_once('.').ok_or(HandleError::Shape)?;
+        let page = PageHash::parse(front);
+        if page.is_none() && front != "inval" {
+            return Err(HandleError::Shape);
+        }
+        let key = IdempotencyKey::parse(key)?;
+        Ok(match page {
+            Some(page) => Handle::Page { page, key },
+            None => Handle::Inval { key },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request(tenant: &str, target: Target, reason: Reason, key: &str) -> Request {
+        let tenant = Tenant::parse(tenant).unwrap();
+        let key = IdempotencyKey::parse(key).unwrap();
+        Request { tenant, target, reason, key }
+    }
+
+    fn path(text: &str) -> Target {
+        Target::Path(CanonicalPath::stored(text).unwrap())
+    }
+
+    fn tag(text: &str) -> Target {
+        Target::Tag(Tag::parse(text).unwrap())
+    }
+
+    #[test]
+    fn same_words_have_the_same_hash_under_any_key() {
+        let one = request("acme", path("/a"), Reason::Changed, "k1");
+        let two = request("acme", path("/a"), Reason::Changed, "k2");
+        assert_eq!(one.request_hash(), two.request_hash());
+    }
+
+    #[test]
+    fn other_words_have_another_hash() {
+        let requests = [
+            request("acme", path("/a"), Reason::Changed, "k"),
+            request("acme", path("/b"), Reason::Changed, "k"),
+            request("acm", path("/a"), Reason::Changed, "k"),
+            request("acme", path("/a"), Reason::Expired, "k"),
+            request("acme", path("/a"), Reason::Prewarm, "k"),
+            request("acme", tag("/a"), Reason::Changed, "k"),
+        ];
+        for (index, left) in requests.iter().enumerate() {
+            for right in &requests[index + 1..] {
+                assert_ne!(left.request_hash(), right.request_hash());
+            }
+        }
+    }
+
+    #[test]
+    fn hash_is_stable_for_records_already_in_a_table() {
+        let request = request("acme", path("/products/42?color=red"), Reason::Changed, "k");
+        let known = "4ad14a7a996e7494f7a11ad7f77bddd74588a09891ed2ae9e59c1449fbb30607";
+        assert_eq!(request.request_hash().to_string(), known);
+    }
+
+    #[test]
+    fn redriven_message_keeps_its_key_although_its_id_is_new() {
+        let explicit = IdempotencyKey::parse("mine").unwrap();
+        let key = |explicit, attached| key_of_message(explicit, attached, "new-id");
+        assert_eq!(key(Some(explicit.clone()), Some("old-id")).unwrap(), explicit);
+        assert_eq!(key(None, Some("old-id")).unwrap().as_str(), "old-id");
+        assert_eq!(key(None, None).unwrap().as_str(), "new-id");
+        assert!(key(None, Some("not#allowed")).is_err());
+    }
+
+    #[test]
+    fn prewarm_key_follows_page_deployment_and_policy() {
+        let page = |text| PageHash::of(&CanonicalPath::stored(text).unwrap());
+        let key = prewarm_key(page("/a"), 7, "p1").unwrap();
+        assert_eq!(prewarm_key(page("/a"), 7, "p1").unwrap(), key);
+        assert_ne!(prewarm_key(page("/b"), 7, "p1").unwrap(), key);
+        assert_ne!(prewarm_key(page("/a"), 8, "p1").unwrap(), key);
+        assert_ne!(prewarm_key(page("/a"), 7, "p2").unwrap(), key);
+    }
+
+    #[test]
+    fn handles_of_another_shape_are_refused() {
+        let hash = "a".repeat(64);
+        for text in ["", "inval", "inval.", "other.k", &hash, &format!("{hash}."), &format!("{hash}0.k")] {
+            assert!(text.parse::<Handle>().is_err(), "{text}");
+        }
+        let bad_key = format!("{hash}.a#b").parse::<Handle>();
+        assert_eq!(bad_key, Err(HandleError::Key(KeyError::BadCharacter { at: 1 })));
+    }
+
+    proptest! {
+        #[test]
+        fn handle_is_read_back(key in "[A-Za-z0-9._~:-]{1,128}", by_tag: bool) {
+            let target = if by_tag { tag("t") } else { path("/a") };
+            let handle = request("acme", target, Reason::Changed, &key).handle();
+            prop_assert_eq!(handle.to_string().parse::<Handle>(), Ok(handle));
+        }
+    }
+}

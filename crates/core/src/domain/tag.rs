@@ -1,0 +1,115 @@
+//! Tags: names that pages share, so that all of them can be invalidated at once.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A tag: one to 256 characters out of `A–Z a–z 0–9 . _ ~ : @ % + = / -`.
+///
+/// Free of commas, quotes and spaces, so that several fit into one header; free of `#`, so that it fits into a sort key.
+/// Compared exactly here. A CDN that ignores case purges more than was meant, never less.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tag(String);
+
+/// Why a text is no tag.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TagError {
+    /// Nothing at all.
+    #[error("tag is empty")]
+    Empty,
+    /// Longer than [`Tag::MAX_BYTES`].
+    #[error("tag has {bytes} bytes, allowed are {}", Tag::MAX_BYTES)]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A character outside the allowed ones.
+    #[error(
+        "tag has a character that is not allowed at byte {at}; allowed are letters, digits and . _ ~ : @ % + = / -"
+    )]
+    BadCharacter {
+        /// Where, counted in bytes from zero.
+        at: usize,
+    },
+}
+
+impl Tag {
+    /// The longest tag, in bytes; CDNs take no longer ones.
+    pub const MAX_BYTES: usize = everfresh_enqueue::message::MAX_TAG_BYTES;
+
+    /// Checks `raw` and takes it over unchanged.
+    pub fn parse(raw: &str) -> Result<Self, TagError> {
+        if raw.is_empty() {
+            return Err(TagError::Empty);
+        }
+        if raw.len() > Self::MAX_BYTES {
+            return Err(TagError::TooLong { bytes: raw.len() });
+        }
+        match raw.bytes().position(|byte| !allowed(byte)) {
+            Some(at) => Err(TagError::BadCharacter { at }),
+            None => Ok(Self(raw.to_owned())),
+        }
+    }
+
+    /// The tag as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Sort key of the tag's watermark in the tenant's invalidation partition.
+    pub fn sk(&self) -> String {
+        format!("TAG#{self}")
+    }
+}
+
+fn allowed(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._~:@%+=/-".contains(&byte)
+}
+
+/// Writes a canonical path segment into a tag. Two segments never become the same text: what a tag may not hold is
+/// encoded, and a canonical segment has none of those characters encoded.
+pub(crate) fn push_segment(tag: &mut String, segment: &str) {
+    for byte in segment.bytes() {
+        if allowed(byte) {
+            tag.push(char::from(byte));
+        } else {
+            tag.push_str(&format!("%{byte:02X}"));
+        }
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Tag {
+    type Err = TagError;
+
+    fn from_str(raw: &str) -> Result<Self, TagError> {
+        Self::parse(raw)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_that_could_leave_a_header_or_a_sort_key_are_refused() {
+        for (raw, at) in [("a,b", 1), ("a b", 1), ("a#b", 1), ("\"", 0), ("a\r\n", 1), ("ä", 0)] {
+            assert_eq!(Tag::parse(raw), Err(TagError::BadCharacter { at }), "{raw:?}");
+        }
+        assert_eq!(Tag::parse(""), Err(TagError::Empty));
+        assert_eq!(Tag::parse(&"t".repeat(257)), Err(TagError::TooLong { bytes: 257 }));
+        assert_eq!(Tag::parse("product-42").unwrap().sk(), "TAG#product-42");
+    }
+
+    #[test]
+    fn segment_with_a_comma_becomes_a_tag_of_its_own() {
+        let mut tag = String::from("product-");
+        push_segment(&mut tag, "a,b(c)%C3%A9");
+        assert_eq!(tag, "product-a%2Cb%28c%29%C3%A9");
+        assert!(Tag::parse(&tag).is_ok());
+    }
+}

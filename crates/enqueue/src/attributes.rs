@@ -1,0 +1,28 @@
+//! Names of the SQS message attributes. All are strings, all are optional.
+
+/// The idempotency key a rejected message was handled under. It keeps the key across a redrive, which changes the
+/// message id.
+pub const KEY: &str = "everfresh-key";
+
+/// Hash of the page that the sender computed. A worker that computes another one runs with another configuration: it
+/// retries instead of rendering a page nobody asked for.
+pub const PAGE: &str = "everfresh-page";
+
+/// On a dead-lettered message: why it was rejected.
+pub const REASON: &str = "reason";
+
+/// Name of the producing service.
+pub const PRODUCER: &str = "everfresh-producer";
+
+/// Version of the producing service.
+pub const VERSION: &str = "everfresh-producer-version";
+
+/// W3C trace context of the producer.
+pub const TRACEPARENT: &str = "traceparent";
+
+/// Vendor part of the W3C trace context.
+pub const TRACESTATE: &str = "tracestate";
+
+/// SQS accepts ten attributes on a message and a rejection adds [`KEY`] and [`REASON`], so this many of a producer's
+/// own survive it.
+pub const PRODUCER_ATTRIBUTES_KEPT: usize = 8;
