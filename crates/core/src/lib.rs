@@ -9,6 +9,7 @@
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, time-outs, retries, endpoint |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
+//! | [`render`] | the one trait: where pages come from |
 //! | [`stack`] | the names of what a deployment consists of |
 //!
 //! # Invariants
@@ -32,4 +33,5 @@ pub mod clock;
 pub mod config;
 pub mod domain;
 pub mod logs;
+pub mod render;
 pub mod stack;
