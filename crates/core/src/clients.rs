@@ -20,6 +20,7 @@ use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_types::SdkConfig;
 
+use crate::aws_time::AwsTime;
 use crate::clock::Clock;
 
 /// The roots that AWS endpoints chain to. Trusting only these makes init cheaper (parsing the system's whole store costs several
@@ -35,6 +36,8 @@ pub struct Clients {
     pub s3: aws_sdk_s3::Client,
     /// The queues' side.
     pub sqs: aws_sdk_sqs::Client,
+    /// What the answers of all three tell about AWS's clock.
+    pub time: AwsTime,
 }
 
 /// How long a call may take and how often it is tried.
@@ -106,7 +109,7 @@ pub enum Reach {
 impl Clients {
     /// Clients for AWS over a configuration from [`aws_sdk_config`].
     pub fn aws(shared: &SdkConfig) -> Self {
-        Self::from_shared(shared, None)
+        Self::from_shared(shared, Clock::system(), None)
     }
 
     /// Clients that read no variable, no profile and no file.
@@ -121,17 +124,18 @@ impl Clients {
             .timeout_config(settings.patience.time_outs())
             .retry_config(settings.patience.retries())
             .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
-            .time_source(SharedTimeSource::new(settings.clock))
+            .time_source(SharedTimeSource::new(settings.clock.clone()))
             .build();
-        Self::from_shared(&shared, settings.retry_partition)
+        Self::from_shared(&shared, settings.clock, settings.retry_partition)
     }
 
-    fn from_shared(shared: &SdkConfig, retry_partition: Option<String>) -> Self {
+    fn from_shared(shared: &SdkConfig, clock: Clock, retry_partition: Option<String>) -> Self {
+        let time = AwsTime::new(clock);
         // Bucket names in the host name work on AWS only; any other endpoint is addressed by path.
         let path_style = shared.endpoint_url().is_some();
-        let mut dynamodb = aws_sdk_dynamodb::config::Builder::from(shared);
-        let mut s3 = aws_sdk_s3::config::Builder::from(shared).force_path_style(path_style);
-        let mut sqs = aws_sdk_sqs::config::Builder::from(shared);
+        let mut dynamodb = aws_sdk_dynamodb::config::Builder::from(shared).interceptor(time.clone());
+        let mut s3 = aws_sdk_s3::config::Builder::from(shared).force_path_style(path_style).interceptor(time.clone());
+        let mut sqs = aws_sdk_sqs::config::Builder::from(shared).interceptor(time.clone());
         if let Some(name) = retry_partition {
             dynamodb = dynamodb.retry_partition(partition(&name, "dynamodb"));
             s3 = s3.retry_partition(partition(&name, "s3"));
@@ -141,6 +145,7 @@ impl Clients {
             dynamodb: aws_sdk_dynamodb::Client::from_conf(dynamodb.build()),
             s3: aws_sdk_s3::Client::from_conf(s3.build()),
             sqs: aws_sdk_sqs::Client::from_conf(sqs.build()),
+            time,
         }
     }
 }

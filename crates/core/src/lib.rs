@@ -6,9 +6,14 @@
 //! |---|---|
 //! | [`domain`] | what a page is, when it is fresh, when a request is granted: pure, no clock, no I/O |
 //! | [`config`] | `everfresh.toml`, from a message to a request, and the ladder of time-outs |
+//! | [`regenerate`] | the protocol: from a request to a published page |
+//! | [`ledger`] | the DynamoDB side: claim, acquire, renew, commit, fail, invalidate, pin, roll back, purge |
+//! | [`artifacts`] | the S3 side: upload |
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, time-outs, retries, endpoint |
+//! | [`aws_time`] | AWS's clock, as its answers tell it, and how far that may be off |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
+//! | [`metrics`] | every metric by its name, in the embedded metric format |
 //! | [`render`] | the one trait: where pages come from |
 //! | [`stack`] | the names of what a deployment consists of |
 //!
@@ -28,10 +33,15 @@
 //! - **I6** When nothing moves any more, every message has been acked or is in the dead-letter queue.
 //! - **I7** No tenant reads or writes another tenant's rows or objects.
 
+pub mod artifacts;
+pub mod aws_time;
 pub mod clients;
 pub mod clock;
 pub mod config;
 pub mod domain;
+pub mod ledger;
 pub mod logs;
+pub mod metrics;
+pub mod regenerate;
 pub mod render;
 pub mod stack;

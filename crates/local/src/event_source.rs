@@ -36,6 +36,9 @@ pub struct EventSource {
 /// One poll or long poll cannot bring more.
 const MAX_RECEIVE: usize = 10;
 
+/// SQS's own limit.
+const LONGEST_POLL: Duration = Duration::from_secs(20);
+
 impl EventSource {
     /// Polls and invokes until `stop` turns true, then finishes the invocations under way.
     ///
@@ -62,29 +65,52 @@ impl EventSource {
                 biased;
                 // An error means that nobody can stop us any more: then the process is ending.
                 _ = stop.wait_for(|stop| *stop) => return,
-                batch = self.gather() => batch,
+                batch = self.gather(LONGEST_POLL) => batch,
             };
-            if batch.is_empty() {
-                continue;
-            }
-            let event = self.event(&batch);
-            // A task of its own, so that a panic ends the invocation and not the poller.
-            let mut invocation = tokio::spawn(handler(event, self.time_out));
-            let failed = match timeout(self.time_out, &mut invocation).await {
-                Ok(Ok(Ok(response))) => failed_ids(&response, &batch),
-                Ok(Ok(Err(error))) => self.all_failed(&batch, &error.to_string()),
-                Ok(Err(panic)) => self.all_failed(&batch, &panic.to_string()),
-                Err(_) => {
-                    invocation.abort();
-                    self.all_failed(&batch, "the function timed out")
-                }
-            };
-            self.delete(batch.iter().filter(|message| !failed.contains(id(message)))).await;
+            self.invoke(batch, &handler).await;
         }
     }
 
-    async fn gather(&self) -> Vec<Message> {
-        let mut batch = self.receive(self.batch_size, Duration::from_secs(20)).await;
+    /// One turn of the loop without waiting: takes what is there, invokes the handler with it, and deletes what it did not report.
+    /// Returns how many records there were.
+    pub async fn turn<Handler, Answer, Failure>(&self, handler: Handler) -> usize
+    where
+        Handler: Fn(SqsEvent, Duration) -> Answer,
+        Answer: Future<Output = Result<SqsBatchResponse, Failure>> + Send + 'static,
+        Failure: std::fmt::Display + Send + 'static,
+    {
+        let batch = self.gather(Duration::ZERO).await;
+        let records = batch.len();
+        self.invoke(batch, &handler).await;
+        records
+    }
+
+    async fn invoke<Handler, Answer, Failure>(&self, batch: Vec<Message>, handler: &Handler)
+    where
+        Handler: Fn(SqsEvent, Duration) -> Answer,
+        Answer: Future<Output = Result<SqsBatchResponse, Failure>> + Send + 'static,
+        Failure: std::fmt::Display + Send + 'static,
+    {
+        if batch.is_empty() {
+            return;
+        }
+        let event = self.event(&batch);
+        // A task of its own, so that a panic ends the invocation and not the poller.
+        let mut invocation = tokio::spawn(handler(event, self.time_out));
+        let failed = match timeout(self.time_out, &mut invocation).await {
+            Ok(Ok(Ok(response))) => failed_ids(&response, &batch),
+            Ok(Ok(Err(error))) => self.all_failed(&batch, &error.to_string()),
+            Ok(Err(panic)) => self.all_failed(&batch, &panic.to_string()),
+            Err(_) => {
+                invocation.abort();
+                self.all_failed(&batch, "the function timed out")
+            }
+        };
+        self.delete(batch.iter().filter(|message| !failed.contains(id(message)))).await;
+    }
+
+    async fn gather(&self, wait: Duration) -> Vec<Message> {
+        let mut batch = self.receive(self.batch_size, wait).await;
         let closes = Instant::now() + self.window;
         while !batch.is_empty() && batch.len() < self.batch_size {
             let left = closes.saturating_duration_since(Instant::now());

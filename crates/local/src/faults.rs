@@ -27,6 +27,8 @@ pub enum Fault {
     DuplicateLater(Duration),
     /// The request never arrives and nobody says so.
     Hang,
+    /// The service does it, and nobody ever says so.
+    Silence,
     /// DynamoDB: another transaction touches the item. S3: another conditional write is under way (409).
     Conflict,
     /// DynamoDB: the same transaction is still being worked on.
@@ -46,6 +48,7 @@ impl Fault {
             Self::Delay(_) => "delay",
             Self::DuplicateLater(_) => "duplicate-later",
             Self::Hang => "hang",
+            Self::Silence => "silence",
             Self::Conflict => "conflict",
             Self::InProgress => "in-progress",
             Self::Throttle => "throttle",
@@ -64,6 +67,7 @@ impl Fault {
             | Self::Delay(_)
             | Self::DuplicateLater(_)
             | Self::Hang
+            | Self::Silence
             | Self::Throttle => true,
         }
     }

@@ -128,6 +128,10 @@ async fn far_side(
             Ok(response)
         }
         Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::Silence) => {
+            engines.call(request).await;
+            std::future::pending().await
+        }
         Some(Fault::Conflict) => Ok(conflict(&call, request.body())),
         Some(Fault::InProgress) => Ok(in_progress()),
         Some(Fault::Throttle) => Ok(throttled(call.service)),

@@ -146,6 +146,15 @@ async fn a_hanging_service_ends_in_a_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silent_service_ends_in_a_time_out_although_it_has_acted() {
+    let world = World::new().await;
+    world.inject(On::next("PutItem"), Fault::Silence);
+    let error = world.put(&world.once, "A").await.unwrap_err();
+    assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
+    assert!(world.has("A").await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_conflict_cancels_a_transaction_with_reasons_in_order_and_is_not_retried_by_the_sdk() {
     let world = World::new().await;
     world.inject(On::next("TransactWriteItems"), Fault::Conflict);

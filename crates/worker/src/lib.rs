@@ -1,14 +1,22 @@
 //! The regeneration worker: an SQS batch in, a partial batch response out.
+//!
+//! # Layout
+//!
+//! | Where | What |
+//! |---|---|
+//! | [`handler`] | the batch: read, regenerate, tell the queue |
+//! | [`record`] | one record, read and checked, or the reason why not |
+//! | [`group`] | records of one page: the first leads, the rest follow |
+//! | [`queue`] | what the queue is told: rejections, delays |
+//! | [`build`] | puts a worker together |
+//! | [`settings`] | the environment, read once |
 
-use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
+pub mod build;
+pub mod group;
+pub mod handler;
+pub mod queue;
+pub mod record;
+pub mod settings;
 
-/// Handles a batch. The answer names the records that must come again.
-pub async fn handle(event: SqsEvent) -> SqsBatchResponse {
-    let mut response = SqsBatchResponse::default();
-    for record in event.records {
-        let mut failure = BatchItemFailure::default();
-        failure.item_identifier = record.message_id.unwrap_or_default();
-        response.batch_item_failures.push(failure);
-    }
-    response
-}
+pub use handler::Worker;
+pub use settings::Settings;

@@ -213,7 +213,9 @@ mod tests {
         for (s3_key, expected) in cases {
             assert_eq!(locate(s3_key, "pages", &acme, SEVERAL), Err(expected), "{s3_key:?}");
         }
-        let long = format!("acme/{}", "x".repeat(1020));
+        let longest = format!("acme/{}", "x".repeat(1019));
+        assert!(locate(&longest, "pages", &acme, SEVERAL).is_ok());
+        let long = format!("{longest}x");
         assert_eq!(locate(&long, "pages", &acme, SEVERAL), Err(Malformed));
     }
 

@@ -156,6 +156,7 @@ mod tests {
     #[test]
     fn record_outlives_its_message_in_both_queues() {
         let ttl = record_ttl(NOW);
+        assert_eq!(record_ttl(NOW + 1), ttl + 1);
         let forgotten_ms = NOW + crate::domain::disposition::RETENTION_MS + 14 * 24 * 3_600_000;
         let kept = ReqRow { ttl: Some(ttl), ..row(ReqStatus::Completed) };
         assert!(kept.counts(forgotten_ms));

@@ -113,6 +113,22 @@ fn delays_without_jitter() {
 }
 
 #[test]
+fn jitter_only_adds_and_not_more_than_a_quarter_or_five_seconds() {
+    let delay = |why, jitter| {
+        let delivery = Delivery { jitter, ..first_delivery() };
+        match disposition(&Outcome::Busy { why }, Reason::Changed, &delivery) {
+            Disposition::Retry { delay_s } => delay_s,
+            Disposition::Ack | Disposition::Reject { .. } => 0,
+        }
+    };
+    let until_ms = NOW + 30_000;
+    assert_eq!(delay(Busy::Paused, 15_000), 75);
+    assert_eq!(delay(Busy::Paused, 15_001), 60);
+    assert_eq!(delay(Busy::Cooldown { until_ms }, 5_000), 35);
+    assert_eq!(delay(Busy::Cooldown { until_ms }, 5_001), 30);
+}
+
+#[test]
 fn message_that_waits_is_rejected_at_the_receive_limit() {
     let mut delivery = Delivery { receive_count: MAX_RECEIVES - 1, ..first_delivery() };
     let decide = |delivery: &Delivery| disposition(&Outcome::Superseded, Reason::Changed, delivery);

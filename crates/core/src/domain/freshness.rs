@@ -140,11 +140,9 @@ fn stale_since(
     let generated_ms = seconds::to_ms(meta.generated_at);
     let ended_ms = fresh_until_ms(meta);
 
-    // An invalidation by path also sends a `changed` request, which coverage weighs with ε; by tag there is only the
-    // watermark, so ε is weighed here.
-    let by_path = health.path_watermark_ms.filter(|at| !began_after(meta, *at, 0));
-    let by_tag = invalidations.watermark_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms));
-    let invalidated_ms = by_path.max(by_tag);
+    // ε whoever wrote the watermark: it is a reading of one clock, and `source_ms` is one of another.
+    let newest_ms = health.path_watermark_ms.max(invalidations.watermark_ms);
+    let invalidated_ms = newest_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms));
     if let Some(at) = invalidated_ms {
         let ended_ms = if meta.revalidate_seconds == 0 { u64::MAX } else { ended_ms };
         return Some((Why::Invalidated, at.max(generated_ms).min(ended_ms)));

@@ -132,6 +132,7 @@ fn route_rules_hold_for_pages_and_not_for_missing_ones() {
     let judge = |body, previous| check_with(rules(), previous, rendered(200, &[], body));
     assert!(judge(HTML, Some(36)).is_ok());
     assert!(judge(HTML, None).is_ok());
+    assert!(judge("x </html>!", None).is_ok());
     let shrunk = Refusal::Shrunk { bytes: 18, previous_bytes: 37 };
     assert_eq!(judge(HTML, Some(37)), Err(shrunk));
     assert_eq!(judge("short", None), Err(Refusal::TooSmall { bytes: 5, min_bytes: 10 }));

@@ -61,6 +61,13 @@ mod tests {
         assert_eq!(health.cooldown_until(900_000), None);
     }
 
+    #[test]
+    fn jitter_adds_up_to_a_quarter() {
+        let until = |jitter| Health::default().after_failure(0, jitter).next_attempt_ms;
+        assert_eq!(until(1_250), Some(6_250));
+        assert_eq!(until(1_251), Some(5_000));
+    }
+
     proptest! {
         #[test]
         fn failure_keeps_pin_and_watermark(failures: u32, now_ms: u64, jitter: u32) {

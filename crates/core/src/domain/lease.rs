@@ -49,11 +49,10 @@ impl Lease {
         Self { page, token, expires_at }
     }
 
-    /// The same lease, counted from now on. A clock that jumped back does not shorten it.
-    #[must_use]
-    pub fn renewed(self, now_ms: u64, length_ms: u64) -> Self {
-        let expires_at = seconds::ceil(now_ms.saturating_add(length_ms)).max(self.expires_at);
-        Self { expires_at, ..self }
+    /// Counts the lease from now on. A clock that jumped back does not shorten it.
+    pub fn renew(&mut self, now_ms: u64, length_ms: u64) {
+        let expires_at = seconds::ceil(now_ms.saturating_add(length_ms));
+        self.expires_at = self.expires_at.max(expires_at);
     }
 
     /// The page it is for.
@@ -121,11 +120,16 @@ mod tests {
 
     #[test]
     fn renewal_keeps_the_token_and_never_shortens() {
-        let first = lease(100_000, 30_000).renewed(110_000, 30_000);
-        assert_eq!(first.row().lease_expires_at, 140);
-        let after_jump_back = first.renewed(50_000, 30_000);
-        assert_eq!(after_jump_back.row().lease_expires_at, 140);
-        assert_eq!(after_jump_back.token(), &LeaseToken::new(7));
+        let mut renewed = lease(100_000, 30_000);
+        renewed.renew(110_000, 30_000);
+        assert_eq!(renewed.row().lease_expires_at, 140);
+        let mut rounded = lease(100_000, 30_000);
+        rounded.renew(110_001, 30_000);
+        assert_eq!(rounded.row().lease_expires_at, 141);
+        // The clock jumped back.
+        renewed.renew(50_000, 30_000);
+        assert_eq!(renewed.row().lease_expires_at, 140);
+        assert_eq!(renewed.token(), &LeaseToken::new(7));
     }
 
     proptest! {

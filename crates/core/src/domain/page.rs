@@ -78,6 +78,8 @@ pub enum Seen {
         s3_key: String,
         /// Its `generated_at`.
         generated_at: u64,
+        /// Its `etag`, which tells apart two commits of one second.
+        etag: Option<String>,
     },
 }
 
@@ -88,7 +90,11 @@ impl Seen {
             None => Seen::Absent,
             Some(meta) => match meta.version {
                 Some(version) => Seen::Version(version),
-                None => Seen::Foreign { s3_key: meta.s3_key.clone(), generated_at: meta.generated_at },
+                None => Seen::Foreign {
+                    s3_key: meta.s3_key.clone(),
+                    generated_at: meta.generated_at,
+                    etag: meta.etag.clone(),
+                },
             },
         }
     }
@@ -218,7 +224,7 @@ mod tests {
     fn commit_is_conditioned_on_the_row_that_lookup_saw() {
         assert_eq!(Seen::of(None), Seen::Absent);
         let mut meta = Meta { s3_key: "k".into(), generated_at: 7, ..Meta::default() };
-        let foreign = Seen::Foreign { s3_key: "k".into(), generated_at: 7 };
+        let foreign = Seen::Foreign { s3_key: "k".into(), generated_at: 7, etag: None };
         assert!(meta.is_foreign());
         assert_eq!(Seen::of(Some(&meta)), foreign);
         assert_eq!(foreign.next_version(0, 1).ms(), 7_000);

@@ -1,0 +1,89 @@
+//! The S3 side of Everfresh: bodies under keys that are never overwritten and never shared between attempts (I4).
+
+use std::time::Duration;
+
+use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::put_object::PutObjectError;
+use aws_sdk_s3::primitives::ByteStream;
+
+use crate::clients::Clients;
+use crate::domain::artifact::Artifact;
+
+/// Metadata under which readers in other languages find what META of theirs does not carry.
+const STATUS: &str = "facetheory-status";
+const CONTENT_TYPE: &str = "facetheory-content-type";
+const CONTENT_SECURITY_POLICY: &str = "facetheory-content-security-policy";
+
+/// How often an upload is sent again because another conditional write was under way on its key.
+const TRIES: u32 = 4;
+
+/// One deployment's bucket.
+#[derive(Clone, Debug)]
+pub struct Artifacts {
+    s3: aws_sdk_s3::Client,
+    bucket: String,
+}
+
+/// The body could not be stored.
+#[derive(Debug, thiserror::Error)]
+#[error("upload to s3://{bucket}/{key}: {why}")]
+pub struct UploadError {
+    bucket: String,
+    key: String,
+    why: String,
+}
+
+impl Artifacts {
+    /// The artifacts in `bucket`.
+    pub fn new(clients: &Clients, bucket: impl Into<String>) -> Self {
+        Self { s3: clients.s3.clone(), bucket: bucket.into() }
+    }
+
+    /// The bucket's name.
+    pub fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    /// Stores the body under a key that only this attempt knows. Whoever finds it taken has stored it before.
+    pub async fn upload(&self, key: &str, artifact: &Artifact) -> Result<(), UploadError> {
+        for attempt in 1.. {
+            let error = match self.put(key, artifact).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            match (error.code(), error.raw_response().map(|response| response.status().as_u16())) {
+                // The key is this attempt's alone: it is its own earlier write whose answer was lost.
+                (Some("PreconditionFailed"), _) | (_, Some(412)) => return Ok(()),
+                (Some("ConditionalRequestConflict"), _) if attempt < TRIES => {
+                    tokio::time::sleep(Duration::from_millis(fastrand::u64(20..=60) * u64::from(attempt))).await;
+                }
+                _ => {
+                    let why = DisplayErrorContext(&error).to_string();
+                    return Err(UploadError { bucket: self.bucket.clone(), key: key.to_owned(), why });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn put(&self, key: &str, artifact: &Artifact) -> Result<(), SdkError<PutObjectError>> {
+        let header = |name: &str| artifact.headers().iter().find(|(known, _)| known == name).map(|(_, value)| value);
+        let content_type = header("content-type");
+        let mut put = self
+            .s3
+            .put_object()
+            .bucket(&self.bucket)
+            .key(key)
+            .if_none_match("*")
+            .body(ByteStream::from(artifact.body().clone()))
+            .set_content_type(content_type.cloned())
+            .metadata(STATUS, artifact.status().to_string());
+        if let Some(value) = content_type {
+            put = put.metadata(CONTENT_TYPE, value);
+        }
+        if let Some(value) = header("content-security-policy") {
+            put = put.metadata(CONTENT_SECURITY_POLICY, value);
+        }
+        put.send().await.map(|_| ())
+    }
+}

@@ -1,0 +1,260 @@
+//! claim: the right to handle one request.
+
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+
+use super::Ledger;
+use super::errors::{LedgerError, failed};
+use super::expressions::{ABSENT, CLAIM_MINE, PK, SK, claim_unchanged, name};
+use super::lookup::in_row;
+use super::rows::{self, Item, n, s};
+use crate::domain::claim::{ClaimVerdict, Claimant, judge, record_ttl};
+use crate::domain::digest::Digest;
+use crate::domain::events::{self, Event, Stage};
+use crate::domain::outcome::RejectReason;
+use crate::domain::page::{ReqRow, ReqStatus};
+use crate::domain::page_key::PageKey;
+use crate::domain::request::{IdempotencyKey, req_sk};
+
+/// A request that is this worker's to handle. Commit, fail and give back consume it.
+#[derive(Debug)]
+pub struct Claim {
+    pub(super) pk: String,
+    pub(super) sk: String,
+    pub(super) owner: String,
+    pub(super) attempts: u32,
+    /// The attempt's number in event sequence numbers: every claim has its own, also those that are given back.
+    pub(super) attempt: u32,
+    pub(super) events: Vec<Event>,
+}
+
+/// How a claim ended.
+#[derive(Debug)]
+pub enum ClaimOutcome {
+    /// It is ours: go on.
+    Won(Claim),
+    /// The request was completed before.
+    Replayed,
+    /// Another worker is at it.
+    Busy {
+        /// When its claim runs out.
+        until_ms: u64,
+    },
+    /// It must not be handled.
+    Rejected(RejectReason),
+}
+
+/// How often a claim is judged anew because the record changed between judging and taking over.
+const ROUNDS: usize = 4;
+
+/// What a claim is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimTerms<'a> {
+    /// Names the request within its page.
+    pub key: &'a IdempotencyKey,
+    /// Digest of the producer's words.
+    pub request_hash: Digest,
+    /// When the message was sent.
+    pub sent_ms: u64,
+    /// When this invocation got it.
+    pub received_ms: u64,
+    /// Until when the claim is respected.
+    pub expires_ms: u64,
+    /// How many attempts a request gets.
+    pub max_attempts: u32,
+}
+
+impl Claim {
+    /// Notes that a stage was reached. It is written with the claim's next write.
+    pub(crate) fn reached(&mut self, stage: Stage, now_ms: u64) {
+        events::record(&mut self.events, Event::new(self.attempt, stage, now_ms));
+    }
+}
+
+impl Ledger {
+    /// Claims the request for this worker.
+    ///
+    /// Idempotent for the same attempt: if the answer to the first write is lost, the record is recognised as its own. A record of
+    /// a crashed or failed attempt is taken over, exactly as it was judged or not at all.
+    pub async fn claim(&self, page: &PageKey, terms: ClaimTerms<'_>) -> Result<ClaimOutcome, LedgerError> {
+        let owner = format!("{:032x}", fastrand::u128(..));
+        let claimant = Claimant {
+            owner: &owner,
+            request_hash: terms.request_hash,
+            sent_ms: terms.sent_ms,
+            max_attempts: terms.max_attempts,
+        };
+        let (pk, sk) = (self.pk(page), req_sk(terms.key));
+        let mut known: Option<ReqRow> = None;
+        for _ in 0..ROUNDS {
+            let now_ms = self.now_ms();
+            let attempts = match known.as_ref().map(|row| judge(row, &claimant, now_ms)) {
+                None => 1,
+                Some(ClaimVerdict::TakeOver { attempts }) => attempts,
+                Some(ClaimVerdict::Mine) => {
+                    let Some(row) = known.take() else { continue };
+                    // The last attempt in its events is the one that this very write began.
+                    let attempt = events::next_attempt(&row.events).saturating_sub(1);
+                    let claim = Claim { pk, sk, owner, attempts: row.attempts, attempt, events: row.events };
+                    return Ok(ClaimOutcome::Won(claim));
+                }
+                Some(ClaimVerdict::Replayed) => return Ok(ClaimOutcome::Replayed),
+                Some(ClaimVerdict::Busy { until_ms }) => return Ok(ClaimOutcome::Busy { until_ms }),
+                Some(ClaimVerdict::Rejected { reason }) => return Ok(ClaimOutcome::Rejected(reason)),
+            };
+            let old_events = known.as_ref().filter(|row| row.counts(now_ms)).map(|row| row.events.clone());
+            let mut claim = Claim {
+                pk: pk.clone(),
+                sk: sk.clone(),
+                owner: owner.clone(),
+                attempts,
+                attempt: events::next_attempt(old_events.as_deref().unwrap_or_default()),
+                events: old_events.unwrap_or_default(),
+            };
+            claim.reached(Stage::Received, terms.received_ms);
+            claim.reached(Stage::Claimed, now_ms);
+            match self.write_claim(&claim, known.as_ref(), &terms, now_ms).await {
+                Ok(Written::Mine) => return Ok(ClaimOutcome::Won(claim)),
+                Ok(Written::Other(row)) => known = row,
+                // No answer to any of the SDK's attempts. The write may have been applied all the same.
+                Err(error) => match self.claimed(&claim).await? {
+                    Some(row) if row.owner.as_deref() == Some(&owner) => known = Some(row),
+                    Some(_) | None => return Err(error),
+                },
+            }
+        }
+        // The record changes hands faster than it can be judged: others are at it.
+        Ok(ClaimOutcome::Busy { until_ms: self.now_ms() })
+    }
+
+    async fn write_claim(
+        &self,
+        claim: &Claim,
+        known: Option<&ReqRow>,
+        terms: &ClaimTerms<'_>,
+        now_ms: u64,
+    ) -> Result<Written, LedgerError> {
+        let doing = "claim";
+        let mut put = self
+            .dynamodb
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(started(claim, terms, now_ms)))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        put = match known {
+            None => put.condition_expression(ABSENT),
+            Some(row) => {
+                let mut put = put
+                    .condition_expression(claim_unchanged(row.owner.is_some(), row.claim_expires_ms.is_some()))
+                    .expression_attribute_names("#status", name::STATUS)
+                    .expression_attribute_names("#owner", name::OWNER)
+                    .expression_attribute_values(":old_status", s(row.status.as_str()));
+                if let Some(owner) = &row.owner {
+                    put = put.expression_attribute_values(":old_owner", s(owner));
+                }
+                if let Some(expiry) = row.claim_expires_ms {
+                    put = put.expression_attribute_values(":old_expiry", n(expiry));
+                }
+                put
+            }
+        };
+        match put.send().await {
+            Ok(_) => Ok(Written::Mine),
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(refusal)) => {
+                    let row = refusal.item().map(rows::req).transpose().map_err(in_row(doing))?;
+                    Ok(Written::Other(row))
+                }
+                Some(_) | None => Err(failed(doing, error)),
+            },
+        }
+    }
+
+    /// Lets go of the claim without counting the attempt. Returns false if it is not ours any more.
+    ///
+    /// Conditioned like a failure: a commit of ours that is still on its way must not be undone. The owner goes, so that such a
+    /// commit is refused from now on.
+    pub async fn give_back(&self, mut claim: Claim) -> Result<bool, LedgerError> {
+        claim.reached(Stage::GivenBack, self.now_ms());
+        let update = self
+            .dynamodb
+            .update_item()
+            .table_name(&self.table)
+            .key(PK, s(&claim.pk))
+            .key(SK, s(&claim.sk))
+            .update_expression(GIVE_BACK)
+            .condition_expression(CLAIM_MINE)
+            .expression_attribute_names("#owner", name::OWNER)
+            .expression_attribute_names("#status", name::STATUS)
+            .set_expression_attribute_values(Some(given_back_values(&claim)));
+        match update.send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.as_service_error() {
+                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(false),
+                Some(_) | None => Err(failed("giving a claim back", error)),
+            },
+        }
+    }
+
+    /// Records that the request was given up, so that a redrive from now on starts counting anew.
+    pub async fn record_rejection(&self, page: &PageKey, key: &IdempotencyKey) -> Result<(), LedgerError> {
+        let now_ms = self.now_ms();
+        let update = self
+            .dynamodb
+            .update_item()
+            .table_name(&self.table)
+            .key(PK, s(self.pk(page)))
+            .key(SK, s(req_sk(key)))
+            .update_expression("SET rejected_at_ms = if_not_exists(rejected_at_ms, :now)")
+            // Only a record that is there and was not completed meanwhile.
+            .condition_expression("attribute_exists(pk) AND #status <> :completed")
+            .expression_attribute_names("#status", name::STATUS)
+            .expression_attribute_values(":now", n(now_ms))
+            .expression_attribute_values(":completed", s(ReqStatus::Completed.as_str()));
+        match update.send().await {
+            Ok(_) => Ok(()),
+            Err(error) => match error.as_service_error() {
+                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(()),
+                Some(_) | None => Err(failed("recording a rejection", error)),
+            },
+        }
+    }
+}
+
+/// Keeps STARTED, for the words of the table know no fourth state, but with nobody at it: the next delivery takes it over.
+pub(super) const GIVE_BACK: &str =
+    "SET claim_expires_ms = :expired, attempts = :attempts, events = :events REMOVE #owner";
+
+pub(super) fn given_back_values(claim: &Claim) -> std::collections::HashMap<String, AttributeValue> {
+    [
+        (":owner", s(&claim.owner)),
+        (":started", s(ReqStatus::Started.as_str())),
+        (":expired", n(0u64)),
+        (":attempts", n(u64::from(claim.attempts.saturating_sub(1)))),
+        (":events", rows::events(&claim.events)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+enum Written {
+    Mine,
+    /// Somebody else's record stands there; none if it vanished between write and answer.
+    Other(Option<ReqRow>),
+}
+
+fn started(claim: &Claim, terms: &ClaimTerms<'_>, now_ms: u64) -> Item {
+    [
+        (PK, s(&claim.pk)),
+        (SK, s(&claim.sk)),
+        (name::REQUEST_HASH, s(terms.request_hash.to_string())),
+        (name::STATUS, s(ReqStatus::Started.as_str())),
+        (name::TTL, n(record_ttl(now_ms))),
+        (name::OWNER, s(&claim.owner)),
+        (name::CLAIM_EXPIRES_MS, n(terms.expires_ms)),
+        (name::ATTEMPTS, n(u64::from(claim.attempts))),
+        (name::EVENTS, rows::events(&claim.events)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}

@@ -1,0 +1,225 @@
+//! commit: publishes a version, completes its request and gives up the lease, all or nothing.
+
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
+
+use super::acquire::Renewal;
+use super::errors::{Cancelled, LedgerError, Reason};
+use super::expressions::{
+    ABSENT, CLAIM_MINE, HEALTH, LEASE_HELD, LOCK, META, META_IS_VERSION, PK, SK, meta_is_foreign, name,
+};
+use super::rows::{self, Item, n, s};
+use super::{Claim, Ledger, operation};
+use crate::domain::events::Stage;
+use crate::domain::lease::Lease;
+use crate::domain::page::{Meta, ReqStatus, Seen};
+use crate::domain::page_key::PageKey;
+use crate::domain::seconds;
+
+/// How a commit ended.
+#[derive(Debug)]
+pub enum Commit {
+    /// It is published, the request is completed and the lease is gone.
+    Done,
+    /// Somebody published since lookup. The rights that are left come back, to be given up.
+    Superseded(Rights),
+    /// Somebody else has the lease.
+    LostLease(Rights),
+    /// Somebody else took the request over.
+    LostClaim(Rights),
+    /// It is not known whether it happened; it may still happen until the rights are given up.
+    Unknown(Rights, String),
+}
+
+/// What a commit that did not happen leaves.
+#[derive(Debug)]
+pub struct Rights {
+    /// The request.
+    pub claim: Claim,
+    /// The page.
+    pub lease: Lease,
+}
+
+/// What is to be published.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// META as it will be.
+    pub meta: Meta,
+    /// META as lookup saw it.
+    pub seen: Seen,
+    /// The content is another one, so the version gets a row of its own where history is kept.
+    pub keep_version: bool,
+    /// Lookup saw failures, which this success ends.
+    pub clear_failures: bool,
+    /// The content did not change.
+    pub unchanged: bool,
+}
+
+/// The order of the operations, which is the order of the reasons for a cancellation.
+const META_AT: usize = 0;
+const LOCK_AT: usize = 1;
+const REQ_AT: usize = 2;
+
+impl Ledger {
+    /// Publishes the version and releases the lease atomically, on condition that META is what lookup saw (I2), that the claim is
+    /// still ours (I3) and that the lease is. A lease that has only run out is revived once by its own token.
+    pub async fn commit(
+        &self,
+        mut claim: Claim,
+        mut lease: Lease,
+        publication: &Publication,
+        lease_ms: u64,
+    ) -> Result<Commit, LedgerError> {
+        claim.reached(if publication.unchanged { Stage::Unchanged } else { Stage::Committed }, self.now_ms());
+        let mut revived = false;
+        loop {
+            let refusal = match self.transact(self.commit_operations(&claim, &lease, publication)?).await {
+                Ok(()) => return Ok(Commit::Done),
+                Err(refusal) => refusal,
+            };
+            let reasons = match refusal {
+                Cancelled::Conditions(reasons) => reasons,
+                // A late answer is an unknown one: the truth is in the record.
+                Cancelled::Unknown(why) | Cancelled::Passing(why) => {
+                    return match self.claimed(&claim).await {
+                        Ok(Some(row)) if is_my_commit(&row, &claim) => Ok(Commit::Done),
+                        Ok(_) => Ok(Commit::Unknown(Rights { claim, lease }, why)),
+                        Err(_) => Ok(Commit::Unknown(Rights { claim, lease }, why)),
+                    };
+                }
+                Cancelled::Refused(why) => return Err(LedgerError::Refused { doing: "commit", why }),
+            };
+            if let Some(Reason::ConditionFailed(row)) = reasons.get(REQ_AT) {
+                let row = row.as_ref().and_then(|item| rows::req(item).ok());
+                return Ok(match row {
+                    // The first answer was lost and the token forgotten: it is our own commit that stands in the way.
+                    Some(row) if is_my_commit(&row, &claim) => Commit::Done,
+                    Some(_) | None => Commit::LostClaim(Rights { claim, lease }),
+                });
+            }
+            if matches!(reasons.get(META_AT), Some(Reason::ConditionFailed(_))) {
+                return Ok(Commit::Superseded(Rights { claim, lease }));
+            }
+            let only_expired = match reasons.get(LOCK_AT) {
+                Some(Reason::ConditionFailed(Some(item))) => is_my_lock(item, &lease),
+                Some(Reason::ConditionFailed(None) | Reason::Fine) | None => false,
+            };
+            // Nobody took it while it ran out: one more try, with the condition on META as strict as before.
+            if only_expired && !revived && self.revive(&mut lease, lease_ms).await? == Renewal::Renewed {
+                revived = true;
+                continue;
+            }
+            return Ok(Commit::LostLease(Rights { claim, lease }));
+        }
+    }
+
+    fn commit_operations(
+        &self,
+        claim: &Claim,
+        lease: &Lease,
+        publication: &Publication,
+    ) -> Result<Vec<TransactWriteItem>, LedgerError> {
+        let meta = &publication.meta;
+        let mut operations = vec![
+            self.publish(lease.page(), meta, &publication.seen)?,
+            self.spend_lease(lease)?,
+            self.complete(claim, meta)?,
+        ];
+        if publication.clear_failures {
+            operations.push(self.clear_failures(lease.page())?);
+        }
+        if publication.keep_version
+            && let Some(version) = meta.version
+        {
+            operations.push(self.keep_version(lease.page(), meta, &version.sk())?);
+        }
+        Ok(operations)
+    }
+
+    /// Writes META over the row that was seen. An update and not a put: attributes that a newer version added stay.
+    pub(super) fn publish(&self, page: &PageKey, meta: &Meta, seen: &Seen) -> Result<TransactWriteItem, LedgerError> {
+        let mut set = Vec::new();
+        let mut remove = Vec::new();
+        let mut update = self.update(&self.pk(page), META, "");
+        let own = rows::meta_attributes(meta);
+        let listing = [(name::TENANT, Some(s(page.tenant().as_str()))), (name::PATH, Some(s(page.path().as_str())))];
+        for (index, (attribute, value)) in own.into_iter().chain(listing).enumerate() {
+            // Some of the names are reserved words; none is spelt out.
+            update = update.expression_attribute_names(format!("#a{index}"), attribute);
+            match value {
+                Some(value) => {
+                    set.push(format!("#a{index} = :a{index}"));
+                    update = update.expression_attribute_values(format!(":a{index}"), value);
+                }
+                None => remove.push(format!("#a{index}")),
+            }
+        }
+        let mut expression = format!("SET {}", set.join(", "));
+        if !remove.is_empty() {
+            expression = format!("{expression} REMOVE {}", remove.join(", "));
+        }
+        update = update.update_expression(expression);
+        update = match seen {
+            Seen::Absent => update.condition_expression(ABSENT),
+            Seen::Version(version) => update
+                .condition_expression(META_IS_VERSION)
+                .expression_attribute_names("#version", name::VERSION)
+                .expression_attribute_values(":seen_version", s(version.to_string())),
+            Seen::Foreign { s3_key, generated_at, etag } => {
+                let update = update
+                    .condition_expression(meta_is_foreign(etag.is_some()))
+                    .expression_attribute_names("#version", name::VERSION)
+                    .expression_attribute_values(":seen_key", s(s3_key))
+                    .expression_attribute_values(":seen_generated", n(*generated_at));
+                match etag {
+                    Some(etag) => update.expression_attribute_values(":seen_etag", s(etag)),
+                    None => update,
+                }
+            }
+        };
+        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+    }
+
+    /// Gives up the lease; its condition is the check that it is ours. DynamoDB refuses a check and a delete of one item.
+    pub(super) fn spend_lease(&self, lease: &Lease) -> Result<TransactWriteItem, LedgerError> {
+        let delete = self
+            .delete(&self.pk(lease.page()), LOCK, LEASE_HELD)
+            .expression_attribute_values(":token", s(lease.token().as_str()))
+            .expression_attribute_values(":now", n(seconds::floor(self.now_ms())));
+        operation(delete.build(), |delete| TransactWriteItem::builder().delete(delete).build())
+    }
+
+    fn complete(&self, claim: &Claim, meta: &Meta) -> Result<TransactWriteItem, LedgerError> {
+        let update = self
+            .update(&claim.pk, &claim.sk, "SET #status = :completed, result_s3_key = :key, events = :events")
+            .condition_expression(CLAIM_MINE)
+            .expression_attribute_names("#owner", name::OWNER)
+            .expression_attribute_names("#status", name::STATUS)
+            .expression_attribute_values(":owner", s(&claim.owner))
+            .expression_attribute_values(":started", s(ReqStatus::Started.as_str()))
+            .expression_attribute_values(":completed", s(ReqStatus::Completed.as_str()))
+            .expression_attribute_values(":key", s(&meta.s3_key))
+            .expression_attribute_values(":events", rows::events(&claim.events));
+        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+    }
+
+    fn clear_failures(&self, page: &PageKey) -> Result<TransactWriteItem, LedgerError> {
+        let update = self.update(&self.pk(page), HEALTH, "REMOVE failures, next_attempt_ms");
+        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+    }
+
+    fn keep_version(&self, page: &PageKey, meta: &Meta, sk: &str) -> Result<TransactWriteItem, LedgerError> {
+        let mut item: Item = rows::version_item(meta);
+        item.insert(PK.to_owned(), s(self.pk(page)));
+        item.insert(SK.to_owned(), s(sk));
+        let put = self.put(&self.pk(page), sk, ABSENT).set_item(Some(item));
+        operation(put.build(), |put| TransactWriteItem::builder().put(put).build())
+    }
+}
+
+fn is_my_commit(row: &crate::domain::page::ReqRow, claim: &Claim) -> bool {
+    row.status == ReqStatus::Completed && row.owner.as_deref() == Some(claim.owner.as_str())
+}
+
+fn is_my_lock(item: &Item, lease: &Lease) -> bool {
+    item.get(name::LEASE_TOKEN) == Some(&AttributeValue::S(lease.token().as_str().to_owned()))
+}

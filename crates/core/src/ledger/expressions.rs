@@ -1,0 +1,104 @@
+//! Every attribute name and every expression that Everfresh sends to DynamoDB, each with its reason. Nothing else in the crate
+//! spells one out.
+
+/// Partition key.
+pub(crate) const PK: &str = "pk";
+/// Sort key.
+pub(crate) const SK: &str = "sk";
+
+/// Sort keys of a page's rows. `HEALTH` < `LOCK` < `META`, so that one query reads all three.
+pub(crate) const HEALTH: &str = "HEALTH";
+/// The lease.
+pub(crate) const LOCK: &str = "LOCK";
+/// The published version.
+pub(crate) const META: &str = "META";
+
+/// Attribute names. Those of the first block are shared with other languages and must not change.
+pub(crate) mod name {
+    pub(crate) const S3_KEY: &str = "s3_key";
+    pub(crate) const GENERATED_AT: &str = "generated_at";
+    pub(crate) const REVALIDATE_SECONDS: &str = "revalidate_seconds";
+    pub(crate) const ETAG: &str = "etag";
+    pub(crate) const TTL: &str = "ttl";
+    pub(crate) const LEASE_TOKEN: &str = "lease_token";
+    pub(crate) const LEASE_EXPIRES_AT: &str = "lease_expires_at";
+    pub(crate) const REQUEST_HASH: &str = "request_hash";
+    pub(crate) const STATUS: &str = "status";
+    pub(crate) const RESULT_S3_KEY: &str = "result_s3_key";
+    pub(crate) const CURRENT_SK: &str = "current_sk";
+
+    pub(crate) const SCHEMA: &str = "schema";
+    pub(crate) const VERSION: &str = "version";
+    pub(crate) const SOURCE_MS: &str = "source_ms";
+    pub(crate) const MODIFIED_AT: &str = "modified_at";
+    pub(crate) const HEADERS: &str = "headers";
+    pub(crate) const BODY_DIGEST: &str = "body_digest";
+    pub(crate) const ARTIFACT_DIGEST: &str = "artifact_digest";
+    pub(crate) const BODY_BYTES: &str = "body_bytes";
+    pub(crate) const TAGS: &str = "tags";
+    pub(crate) const TENANT: &str = "tenant";
+    pub(crate) const PATH: &str = "path";
+    pub(crate) const DEPLOY: &str = "deploy";
+    pub(crate) const TOMBSTONE: &str = "tombstone";
+    pub(crate) const DOWNSTREAM_DUE: &str = "downstream_due";
+
+    pub(crate) const OWNER: &str = "owner";
+    pub(crate) const CLAIM_EXPIRES_MS: &str = "claim_expires_ms";
+    pub(crate) const ATTEMPTS: &str = "attempts";
+    pub(crate) const ERROR_CLASS: &str = "error_class";
+    pub(crate) const REJECTED_AT_MS: &str = "rejected_at_ms";
+    pub(crate) const EVENTS: &str = "events";
+    pub(crate) const SEQ: &str = "seq";
+    pub(crate) const AT_MS: &str = "at_ms";
+
+    pub(crate) const FAILURES: &str = "failures";
+    pub(crate) const NEXT_ATTEMPT_MS: &str = "next_attempt_ms";
+    pub(crate) const PINNED_AT_MS: &str = "pinned_at_ms";
+    pub(crate) const WANTED_AT_MS: &str = "wanted_at_ms";
+    pub(crate) const PATH_WATERMARK_MS: &str = "path_watermark_ms";
+
+    pub(crate) const WATERMARK_MS: &str = "watermark_ms";
+}
+
+/// Reads HEALTH, LOCK and META in one consistent query. Records (`REQ#`) and versions (`VER#`) sort after them and stay out.
+pub(crate) const LOOKUP: &str = "pk = :pk AND sk BETWEEN :health AND :meta";
+
+/// The row is not there. For a first claim, a first version, a version's own row.
+pub(crate) const ABSENT: &str = "attribute_not_exists(pk)";
+
+/// The record is exactly the one that was judged: whoever changed it meanwhile has the better right. Absent attributes are compared
+/// as absent: another language's record has neither owner nor expiry.
+pub(crate) fn claim_unchanged(has_owner: bool, has_expiry: bool) -> String {
+    let owner = if has_owner { "#owner = :old_owner" } else { "attribute_not_exists(#owner)" };
+    let expiry = if has_expiry { "claim_expires_ms = :old_expiry" } else { "attribute_not_exists(claim_expires_ms)" };
+    format!("#status = :old_status AND {owner} AND {expiry}")
+}
+
+/// The claim is still mine: nobody took it over, and my own commit has not been applied (I3, I5).
+pub(crate) const CLAIM_MINE: &str = "#owner = :owner AND #status = :started";
+
+/// The page's lease is free: never taken, or run out. At the very second of its expiry it has.
+pub(crate) const LEASE_FREE: &str = "attribute_not_exists(pk) OR lease_expires_at <= :now";
+
+/// The lease is mine and has not run out.
+pub(crate) const LEASE_HELD: &str = "lease_token = :token AND lease_expires_at > :now";
+
+/// The lease is mine, run out or not. For giving it up, and for reviving it before a commit: as long as the row has my token,
+/// nobody else took it.
+pub(crate) const LEASE_MINE: &str = "lease_token = :token";
+
+/// META is the version that lookup saw (I2). Never `revalidate_seconds`: an invalidation sets it to zero and publishes nothing.
+pub(crate) const META_IS_VERSION: &str = "#version = :seen_version";
+
+/// META is the foreign row that lookup saw. Without the first part, pinning a foreign row (which adds a version and keeps key and
+/// time) would not be noticed; the ETag tells apart two foreign commits of one second, where there is one.
+pub(crate) fn meta_is_foreign(has_etag: bool) -> String {
+    let etag = if has_etag { "etag = :seen_etag" } else { "attribute_not_exists(etag)" };
+    format!("attribute_not_exists(#version) AND s3_key = :seen_key AND generated_at = :seen_generated AND {etag}")
+}
+
+/// The page is still pinned: only then does anybody look at `wanted_at_ms`.
+pub(crate) const STILL_PINNED: &str = "attribute_exists(pinned_at_ms)";
+
+/// Watermarks only rise.
+pub(crate) const WATERMARK_RISES: &str = "attribute_not_exists(watermark_ms) OR watermark_ms < :at";

@@ -1,0 +1,105 @@
+//! fail and give back: how an attempt ends that published nothing.
+
+use aws_sdk_dynamodb::types::TransactWriteItem;
+
+use super::claim::{GIVE_BACK, given_back_values};
+use super::commit::Rights;
+use super::errors::{Cancelled, LedgerError, Reason};
+use super::expressions::{CLAIM_MINE, HEALTH, LEASE_MINE, LOCK, name};
+use super::invalidate::unfinished;
+use super::rows::{self, n, s};
+use super::{Claim, Ledger, operation};
+use crate::domain::events::Stage;
+use crate::domain::health::Health;
+use crate::domain::lease::Lease;
+use crate::domain::outcome::ErrorClass;
+use crate::domain::page::ReqStatus;
+use crate::domain::page_key::PageKey;
+
+const REQ_AT: usize = 0;
+const LOCK_AT: usize = 1;
+
+impl Ledger {
+    /// Records that the attempt failed, lets the page cool down and gives up the lease, in one transaction. If part of that is not
+    /// ours any more, the part that is still is done: an overtaken worker changes nothing that belongs to its successor (I5).
+    pub async fn fail(&self, rights: Rights, class: ErrorClass, health: Health) -> Result<(), LedgerError> {
+        let Rights { mut claim, lease } = rights;
+        claim.reached(Stage::Failed, self.now_ms());
+        let whole =
+            vec![self.record_failure(&claim, class)?, self.drop_lease(&lease)?, self.cool_down(lease.page(), &health)?];
+        let halves = [vec![self.record_failure(&claim, class)?], vec![self.drop_lease(&lease)?]];
+        self.whole_or_half("recording a failure", whole, halves).await
+    }
+
+    /// Gives claim and lease back without counting the attempt. After a commit whose answer was lost this also fences it: from here
+    /// on it is refused.
+    pub async fn give_up(&self, rights: Rights) -> Result<(), LedgerError> {
+        let Rights { mut claim, lease } = rights;
+        claim.reached(Stage::GivenBack, self.now_ms());
+        let whole = vec![self.return_claim(&claim)?, self.drop_lease(&lease)?];
+        let halves = [vec![self.return_claim(&claim)?], vec![self.drop_lease(&lease)?]];
+        self.whole_or_half("giving up", whole, halves).await
+    }
+
+    async fn whole_or_half(
+        &self,
+        doing: &'static str,
+        whole: Vec<TransactWriteItem>,
+        [req_half, lock_half]: [Vec<TransactWriteItem>; 2],
+    ) -> Result<(), LedgerError> {
+        let reasons = match self.transact(whole).await {
+            Ok(()) => return Ok(()),
+            Err(Cancelled::Conditions(reasons)) => reasons,
+            Err(other) => return Err(unfinished(doing, other)),
+        };
+        let still_mine = |at: usize| matches!(reasons.get(at), Some(Reason::Fine));
+        let half = match (still_mine(REQ_AT), still_mine(LOCK_AT)) {
+            (true, false) => req_half,
+            (false, true) => lock_half,
+            (true, true) | (false, false) => return Ok(()),
+        };
+        match self.transact(half).await {
+            // Refused now: then that half went too.
+            Ok(()) | Err(Cancelled::Conditions(_)) => Ok(()),
+            Err(other) => Err(unfinished(doing, other)),
+        }
+    }
+
+    fn record_failure(&self, claim: &Claim, class: ErrorClass) -> Result<TransactWriteItem, LedgerError> {
+        let update = self
+            .update(&claim.pk, &claim.sk, "SET #status = :failed, error_class = :class, events = :events")
+            .condition_expression(CLAIM_MINE)
+            .expression_attribute_names("#owner", name::OWNER)
+            .expression_attribute_names("#status", name::STATUS)
+            .expression_attribute_values(":owner", s(&claim.owner))
+            .expression_attribute_values(":started", s(ReqStatus::Started.as_str()))
+            .expression_attribute_values(":failed", s(ReqStatus::Failed.as_str()))
+            .expression_attribute_values(":class", s(class.as_str()))
+            .expression_attribute_values(":events", rows::events(&claim.events));
+        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+    }
+
+    fn return_claim(&self, claim: &Claim) -> Result<TransactWriteItem, LedgerError> {
+        let update = self
+            .update(&claim.pk, &claim.sk, GIVE_BACK)
+            .condition_expression(CLAIM_MINE)
+            .expression_attribute_names("#owner", name::OWNER)
+            .expression_attribute_names("#status", name::STATUS)
+            .set_expression_attribute_values(Some(given_back_values(claim)));
+        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+    }
+
+    fn drop_lease(&self, lease: &Lease) -> Result<TransactWriteItem, LedgerError> {
+        let delete = self.delete(&self.pk(lease.page()), LOCK, LEASE_MINE);
+        let delete = delete.expression_attribute_values(":token", s(lease.token().as_str()));
+        operation(delete.build(), |delete| TransactWriteItem::builder().delete(delete).build())
+    }
+
+    fn cool_down(&self, page: &PageKey, health: &Health) -> Result<TransactWriteItem, LedgerError> {
+        let update = self
+            .update(&self.pk(page), HEALTH, "SET failures = :failures, next_attempt_ms = :next")
+            .expression_attribute_values(":failures", n(u64::from(health.failures)))
+            .expression_attribute_values(":next", n(health.next_attempt_ms.unwrap_or_default()));
+        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+    }
+}

@@ -1,0 +1,80 @@
+//! lookup: everything about a page in one consistent read.
+
+use super::errors::{LedgerError, failed};
+use super::expressions::{HEALTH, LOCK, LOOKUP, META, PK, SK};
+use super::rows::{self, RowError, s};
+use super::{Claim, Ledger};
+use crate::domain::health::Health;
+use crate::domain::page::{LockRow, Meta, ReqRow};
+use crate::domain::page_key::PageKey;
+use crate::domain::request::{IdempotencyKey, req_sk};
+
+/// A page's rows at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageState {
+    /// The published version, if there is one.
+    pub meta: Option<Meta>,
+    /// The lease, held or run out.
+    pub lock: Option<LockRow>,
+    /// Failures, pin and watermark.
+    pub health: Health,
+}
+
+impl Ledger {
+    /// Reads HEALTH, LOCK and META of the page, consistently.
+    pub async fn lookup(&self, page: &PageKey) -> Result<PageState, LedgerError> {
+        let doing = "lookup";
+        let query = self
+            .dynamodb
+            .query()
+            .table_name(&self.table)
+            .consistent_read(true)
+            .key_condition_expression(LOOKUP)
+            .expression_attribute_values(":pk", s(self.pk(page)))
+            .expression_attribute_values(":health", s(HEALTH))
+            .expression_attribute_values(":meta", s(META));
+        let found = query.send().await.map_err(|error| failed(doing, error))?;
+        let mut state = PageState::default();
+        for item in found.items() {
+            let read = match item.get(SK).and_then(|sk| sk.as_s().ok()).map(String::as_str) {
+                Some(META) => rows::meta(item).map(|meta| state.meta = Some(meta)),
+                Some(LOCK) => rows::lock(item).map(|lock| state.lock = Some(lock)),
+                Some(HEALTH) => rows::health(item).map(|health| state.health = health),
+                // Somebody's own row between ours is nobody's business.
+                Some(_) | None => Ok(()),
+            };
+            read.map_err(|source| LedgerError::Row { doing, source })?;
+        }
+        Ok(state)
+    }
+
+    /// Reads the record of one request, consistently.
+    pub async fn request(&self, page: &PageKey, key: &IdempotencyKey) -> Result<Option<ReqRow>, LedgerError> {
+        self.record(&self.pk(page), &req_sk(key)).await
+    }
+
+    /// Reads what became of a claim, consistently: after a lost answer, this is the truth.
+    pub(super) async fn claimed(&self, claim: &Claim) -> Result<Option<ReqRow>, LedgerError> {
+        self.record(&claim.pk, &claim.sk).await
+    }
+
+    pub(super) async fn record(&self, pk: &str, sk: &str) -> Result<Option<ReqRow>, LedgerError> {
+        let item = self.item("reading a record", pk, sk).await?;
+        item.map(|item| rows::req(&item)).transpose().map_err(in_row("reading a record"))
+    }
+
+    pub(super) async fn item(
+        &self,
+        doing: &'static str,
+        pk: &str,
+        sk: &str,
+    ) -> Result<Option<rows::Item>, LedgerError> {
+        let get = self.dynamodb.get_item().table_name(&self.table).consistent_read(true);
+        let found = get.key(PK, s(pk)).key(SK, s(sk)).send().await.map_err(|error| failed(doing, error))?;
+        Ok(found.item)
+    }
+}
+
+pub(super) fn in_row(doing: &'static str) -> impl Fn(RowError) -> LedgerError {
+    move |source| LedgerError::Row { doing, source }
+}

@@ -1,0 +1,174 @@
+//! pin, unpin, roll back, purge: what an operator does to a page.
+//!
+//! Each takes the page's lease and writes HEALTH and a new version of META in one transaction, so that a render in flight is
+//! superseded.
+
+use aws_sdk_dynamodb::types::TransactWriteItem;
+
+use super::acquire::Acquire;
+use super::errors::{Cancelled, LedgerError, Reason};
+use super::expressions::HEALTH;
+use super::invalidate::unfinished;
+use super::lookup::in_row;
+use super::rows::{self, n};
+use super::{Ledger, operation};
+use crate::domain::page::{Meta, Seen, VersionRow};
+use crate::domain::page_key::PageKey;
+use crate::domain::seconds;
+use crate::domain::version::Version;
+
+/// How an operator's verb ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Done; this is the new version.
+    Done(Version),
+    /// A worker holds the page's lease: try again in a moment.
+    Busy {
+        /// When the lease runs out unless renewed.
+        until_ms: u64,
+    },
+    /// Somebody published in the same moment: try again.
+    Superseded,
+    /// There is no such page, or no such version.
+    NotFound,
+}
+
+/// How long an operator holds the lease: two round trips and patience.
+const LEASE_MS: u64 = 15_000;
+
+impl Ledger {
+    /// Holds the published version fast until unpinned.
+    pub async fn pin(&self, page: &PageKey) -> Result<Operation, LedgerError> {
+        let now_ms = self.now_ms();
+        self.operate(page, |meta| meta, |_| Pin::Set { at_ms: now_ms }).await
+    }
+
+    /// Lets the page be regenerated again. The watermark goes into the same transaction, so that the page is stale from then on even
+    /// if the caller dies before it enqueues `changed`. `at_ms` is the upper end of what the time may be.
+    pub async fn unpin(&self, page: &PageKey, at_ms: u64) -> Result<Operation, LedgerError> {
+        self.operate(page, |meta| meta, |_| Pin::Lift { watermark_ms: at_ms }).await
+    }
+
+    /// Publishes a kept version again, and pins it.
+    pub async fn roll_back(&self, page: &PageKey, to: &Version) -> Result<Operation, LedgerError> {
+        let doing = "rolling back";
+        let Some(item) = self.item(doing, &self.pk(page), &to.sk()).await? else { return Ok(Operation::NotFound) };
+        let kept = rows::version(&item).map_err(in_row(doing))?;
+        let now_ms = self.now_ms();
+        self.operate(page, |meta| rolled_back(meta, kept, now_ms), |_| Pin::Set { at_ms: now_ms }).await
+    }
+
+    /// Publishes a tombstone, and pins it: a change that was sent within ε of the purge would otherwise bring the page back.
+    pub async fn purge(&self, page: &PageKey) -> Result<Operation, LedgerError> {
+        let now_ms = self.now_ms();
+        self.operate(page, |meta| tombstone(meta, now_ms), |_| Pin::Set { at_ms: now_ms }).await
+    }
+
+    async fn operate(
+        &self,
+        page: &PageKey,
+        change: impl FnOnce(Meta) -> Meta,
+        pin: impl FnOnce(&Meta) -> Pin,
+    ) -> Result<Operation, LedgerError> {
+        let lease = match self.acquire(page, LEASE_MS).await? {
+            Acquire::Granted(lease) => lease,
+            Acquire::Held { until_ms } => return Ok(Operation::Busy { until_ms }),
+        };
+        let state = match self.lookup(page).await {
+            Ok(state) => state,
+            Err(error) => {
+                // Best effort: a lease that stays runs out by itself.
+                let _ = self.release(lease).await;
+                return Err(error);
+            }
+        };
+        let Some(meta) = state.meta else {
+            self.release(lease).await?;
+            return Ok(Operation::NotFound);
+        };
+        let seen = Seen::of(Some(&meta));
+        let version = seen.next_version(meta.source_ms.unwrap_or_default(), fastrand::u32(..));
+        let mut meta = change(meta);
+        meta.version = Some(version);
+        let operations =
+            vec![self.publish(page, &meta, &seen)?, self.spend_lease(&lease)?, self.write_pin(page, pin(&meta))?];
+        match self.transact(operations).await {
+            Ok(()) => Ok(Operation::Done(version)),
+            Err(Cancelled::Conditions(reasons)) => {
+                let published = matches!(reasons.first(), Some(Reason::ConditionFailed(_)));
+                self.release(lease).await?;
+                if published {
+                    return Ok(Operation::Superseded);
+                }
+                Ok(Operation::Busy { until_ms: self.now_ms() })
+            }
+            // A late answer is an unknown one: META tells whether it happened.
+            Err(other @ (Cancelled::Unknown(_) | Cancelled::Passing(_))) => {
+                let now = self.lookup(page).await?;
+                match now.meta.and_then(|meta| meta.version) {
+                    Some(published) if published == version => Ok(Operation::Done(version)),
+                    Some(_) | None => Err(unfinished("operating on a page", other)),
+                }
+            }
+            Err(other @ Cancelled::Refused(_)) => Err(unfinished("operating on a page", other)),
+        }
+    }
+
+    fn write_pin(&self, page: &PageKey, pin: Pin) -> Result<TransactWriteItem, LedgerError> {
+        let pk = self.pk(page);
+        let update = match pin {
+            Pin::Set { at_ms } => {
+                self.update(&pk, HEALTH, "SET pinned_at_ms = :at").expression_attribute_values(":at", n(at_ms))
+            }
+            Pin::Lift { watermark_ms } => self
+                .update(&pk, HEALTH, "SET path_watermark_ms = :at REMOVE pinned_at_ms, wanted_at_ms")
+                .expression_attribute_values(":at", n(watermark_ms)),
+        };
+        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+    }
+}
+
+enum Pin {
+    Set { at_ms: u64 },
+    Lift { watermark_ms: u64 },
+}
+
+/// The old content under a new version: generated now, for it is fresh from now on, and with the old moment of its source, for it
+/// has seen nothing newer.
+fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
+    Meta {
+        s3_key: kept.s3_key,
+        generated_at: seconds::floor(now_ms),
+        etag: kept.etag,
+        source_ms: kept.source_ms,
+        modified_at: Some(seconds::floor(now_ms)),
+        status: Some(kept.status),
+        headers: kept.headers,
+        body_digest: Some(kept.body_digest),
+        artifact_digest: Some(kept.artifact_digest),
+        body_bytes: Some(kept.body_bytes),
+        deploy: Some(kept.deploy),
+        current_sk: Some(kept.version.sk()),
+        tombstone: false,
+        ttl: None,
+        ..meta
+    }
+}
+
+fn tombstone(meta: Meta, now_ms: u64) -> Meta {
+    Meta {
+        generated_at: seconds::floor(now_ms),
+        source_ms: Some(now_ms),
+        modified_at: Some(seconds::floor(now_ms)),
+        status: Some(410),
+        headers: Vec::new(),
+        etag: None,
+        body_digest: None,
+        artifact_digest: None,
+        body_bytes: None,
+        current_sk: None,
+        tombstone: true,
+        ttl: None,
+        ..meta
+    }
+}

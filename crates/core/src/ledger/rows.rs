@@ -1,0 +1,274 @@
+//! Rows as DynamoDB items, and back.
+//!
+//! Reading is tolerant where other languages write (extra attributes are none) and strict where we do: a row of ours that cannot be
+//! read is an error with the attribute's name, never a guess.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::expressions::name;
+use crate::domain::digest::Digest;
+use crate::domain::events::Event;
+use crate::domain::health::Health;
+use crate::domain::outcome::ErrorClass;
+use crate::domain::page::{LockRow, Meta, ReqRow, ReqStatus, VersionRow};
+use crate::domain::tag::Tag;
+
+/// A row as the SDK has it.
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// The layout of our own attributes. A worker leaves rows of a newer layout alone.
+pub(crate) const SCHEMA: u64 = 1;
+
+/// A row that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    /// The attribute is missing, or of another type, or holds something else.
+    #[error("attribute `{attribute}` of row {row} cannot be read")]
+    Attribute {
+        /// Its name.
+        attribute: &'static str,
+        /// The row's sort key.
+        row: String,
+    },
+    /// A newer Everfresh wrote it.
+    #[error("row {row} has layout {found}, and this version knows layout {SCHEMA}: deploy the newer version here too")]
+    NewerSchema {
+        /// Its layout.
+        found: u64,
+        /// The row's sort key.
+        row: String,
+    },
+}
+
+pub(crate) fn s(text: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(text.into())
+}
+
+pub(crate) fn n(number: impl Into<u64>) -> AttributeValue {
+    AttributeValue::N(number.into().to_string())
+}
+
+/// Reads one item, attribute by attribute.
+struct Reader<'a>(&'a Item);
+
+impl Reader<'_> {
+    fn wrong(&self, attribute: &'static str) -> RowError {
+        let row = self.0.get("sk").and_then(|sk| sk.as_s().ok()).cloned().unwrap_or_default();
+        RowError::Attribute { attribute, row }
+    }
+
+    fn maybe<T>(
+        &self,
+        attribute: &'static str,
+        read: impl FnOnce(&AttributeValue) -> Option<T>,
+    ) -> Result<Option<T>, RowError> {
+        match self.0.get(attribute) {
+            // NULL is how some serializers of other languages write "absent".
+            None | Some(AttributeValue::Null(_)) => Ok(None),
+            Some(value) => read(value).map(Some).ok_or_else(|| self.wrong(attribute)),
+        }
+    }
+
+    fn text(&self, attribute: &'static str) -> Result<Option<String>, RowError> {
+        self.maybe(attribute, |value| value.as_s().ok().cloned())
+    }
+
+    fn number(&self, attribute: &'static str) -> Result<Option<u64>, RowError> {
+        self.maybe(attribute, |value| integer(value.as_n().ok()?))
+    }
+
+    fn flag(&self, attribute: &'static str) -> Result<bool, RowError> {
+        Ok(self.maybe(attribute, |value| value.as_bool().ok().copied())?.unwrap_or(false))
+    }
+
+    fn parsed<T>(&self, attribute: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, RowError> {
+        self.maybe(attribute, |value| parse(value.as_s().ok()?))
+    }
+
+    fn list<T>(
+        &self,
+        attribute: &'static str,
+        read: impl Fn(&AttributeValue) -> Option<T>,
+    ) -> Result<Vec<T>, RowError> {
+        let list = self.maybe(attribute, |value| value.as_l().ok()?.iter().map(read).collect())?;
+        Ok(list.unwrap_or_default())
+    }
+
+    fn needed<T>(&self, attribute: &'static str, value: Option<T>) -> Result<T, RowError> {
+        value.ok_or_else(|| self.wrong(attribute))
+    }
+
+    fn check_schema(&self) -> Result<(), RowError> {
+        match self.number(name::SCHEMA)? {
+            Some(found) if found > SCHEMA => {
+                let row = self.text("sk")?.unwrap_or_default();
+                Err(RowError::NewerSchema { found, row })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// A whole number, also as helpers that count in floating point write it (`1763270000.0`).
+fn integer(text: &str) -> Option<u64> {
+    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
+    whole.parse().ok()
+}
+
+pub(crate) fn meta(item: &Item) -> Result<Meta, RowError> {
+    let row = Reader(item);
+    row.check_schema()?;
+    Ok(Meta {
+        s3_key: row.needed(name::S3_KEY, row.text(name::S3_KEY)?)?,
+        generated_at: row.needed(name::GENERATED_AT, row.number(name::GENERATED_AT)?)?,
+        revalidate_seconds: row.needed(name::REVALIDATE_SECONDS, row.number(name::REVALIDATE_SECONDS)?)?,
+        etag: row.text(name::ETAG)?,
+        ttl: row.number(name::TTL)?,
+        version: row.parsed(name::VERSION, |text| text.parse().ok())?,
+        source_ms: row.number(name::SOURCE_MS)?,
+        modified_at: row.number(name::MODIFIED_AT)?,
+        status: row.maybe(name::STATUS, |value| value.as_n().ok()?.parse().ok())?,
+        headers: row.list(name::HEADERS, header)?,
+        body_digest: row.parsed(name::BODY_DIGEST, Digest::parse)?,
+        artifact_digest: row.parsed(name::ARTIFACT_DIGEST, Digest::parse)?,
+        body_bytes: row.number(name::BODY_BYTES)?,
+        tags: row.list(name::TAGS, |value| Tag::parse(value.as_s().ok()?).ok())?,
+        deploy: row.number(name::DEPLOY)?,
+        current_sk: row.text(name::CURRENT_SK)?,
+        tombstone: row.flag(name::TOMBSTONE)?,
+        downstream_due: row.flag(name::DOWNSTREAM_DUE)?,
+    })
+}
+
+/// META's own attributes with their values; absent ones are none, and a commit removes them.
+pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<AttributeValue>)> {
+    let list = |values: Vec<AttributeValue>| (!values.is_empty()).then_some(AttributeValue::L(values));
+    let flag = |on: bool| on.then_some(AttributeValue::Bool(true));
+    vec![
+        (name::SCHEMA, Some(n(SCHEMA))),
+        (name::S3_KEY, Some(s(&meta.s3_key))),
+        (name::GENERATED_AT, Some(n(meta.generated_at))),
+        (name::REVALIDATE_SECONDS, Some(n(meta.revalidate_seconds))),
+        (name::ETAG, meta.etag.as_ref().map(s)),
+        // A helper's ttl would let DynamoDB delete what we have published.
+        (name::TTL, meta.ttl.map(n)),
+        (name::VERSION, meta.version.map(|version| s(version.to_string()))),
+        (name::SOURCE_MS, meta.source_ms.map(n)),
+        (name::MODIFIED_AT, meta.modified_at.map(n)),
+        (name::STATUS, meta.status.map(|status| n(u64::from(status)))),
+        (name::HEADERS, list(meta.headers.iter().map(|(name, value)| s(format!("{name}: {value}"))).collect())),
+        (name::BODY_DIGEST, meta.body_digest.map(|digest| s(digest.to_string()))),
+        (name::ARTIFACT_DIGEST, meta.artifact_digest.map(|digest| s(digest.to_string()))),
+        (name::BODY_BYTES, meta.body_bytes.map(n)),
+        (name::TAGS, list(meta.tags.iter().map(|tag| s(tag.as_str())).collect())),
+        (name::DEPLOY, meta.deploy.map(n)),
+        (name::CURRENT_SK, meta.current_sk.as_ref().map(s)),
+        (name::TOMBSTONE, flag(meta.tombstone)),
+        (name::DOWNSTREAM_DUE, flag(meta.downstream_due)),
+    ]
+}
+
+fn header(value: &AttributeValue) -> Option<(String, String)> {
+    let (name, value) = value.as_s().ok()?.split_once(": ")?;
+    Some((name.to_owned(), value.to_owned()))
+}
+
+pub(crate) fn lock(item: &Item) -> Result<LockRow, RowError> {
+    let row = Reader(item);
+    Ok(LockRow {
+        lease_token: row.needed(name::LEASE_TOKEN, row.text(name::LEASE_TOKEN)?)?,
+        lease_expires_at: row.needed(name::LEASE_EXPIRES_AT, row.number(name::LEASE_EXPIRES_AT)?)?,
+        ttl: row.number(name::TTL)?,
+    })
+}
+
+pub(crate) fn health(item: &Item) -> Result<Health, RowError> {
+    let row = Reader(item);
+    Ok(Health {
+        failures: row.maybe(name::FAILURES, |value| value.as_n().ok()?.parse().ok())?.unwrap_or(0),
+        next_attempt_ms: row.number(name::NEXT_ATTEMPT_MS)?,
+        pinned_at_ms: row.number(name::PINNED_AT_MS)?,
+        wanted_at_ms: row.number(name::WANTED_AT_MS)?,
+        path_watermark_ms: row.number(name::PATH_WATERMARK_MS)?,
+    })
+}
+
+pub(crate) fn req(item: &Item) -> Result<ReqRow, RowError> {
+    let row = Reader(item);
+    Ok(ReqRow {
+        request_hash: row.needed(name::REQUEST_HASH, row.text(name::REQUEST_HASH)?)?,
+        status: row.needed(name::STATUS, row.parsed(name::STATUS, ReqStatus::parse)?)?,
+        result_s3_key: row.text(name::RESULT_S3_KEY)?,
+        ttl: row.number(name::TTL)?,
+        owner: row.text(name::OWNER)?,
+        claim_expires_ms: row.number(name::CLAIM_EXPIRES_MS)?,
+        attempts: row.maybe(name::ATTEMPTS, |value| value.as_n().ok()?.parse().ok())?.unwrap_or(0),
+        // A word from a newer version is no reason to lose the record: it counts as retryable.
+        error_class: row.text(name::ERROR_CLASS)?.and_then(|word| ErrorClass::parse(&word)),
+        rejected_at_ms: row.number(name::REJECTED_AT_MS)?,
+        events: row.list(name::EVENTS, event)?,
+    })
+}
+
+fn event(value: &AttributeValue) -> Option<Event> {
+    let map = value.as_m().ok()?;
+    let number = |name: &str| map.get(name)?.as_n().ok()?.parse().ok();
+    Some(Event { seq: number(name::SEQ)?, at_ms: number(name::AT_MS)? })
+}
+
+pub(crate) fn events(events: &[Event]) -> AttributeValue {
+    let one = |event: &Event| {
+        let pair = [(name::SEQ.to_owned(), n(event.seq)), (name::AT_MS.to_owned(), n(event.at_ms))];
+        AttributeValue::M(pair.into())
+    };
+    AttributeValue::L(events.iter().map(one).collect())
+}
+
+/// The kept copy of a version: everything of META that a rollback publishes again.
+pub(crate) fn version_item(meta: &Meta) -> Item {
+    let kept = [
+        name::S3_KEY,
+        name::GENERATED_AT,
+        name::ETAG,
+        name::VERSION,
+        name::SOURCE_MS,
+        name::MODIFIED_AT,
+        name::STATUS,
+        name::HEADERS,
+        name::BODY_DIGEST,
+        name::ARTIFACT_DIGEST,
+        name::BODY_BYTES,
+        name::TAGS,
+        name::DEPLOY,
+        name::SCHEMA,
+    ];
+    let attributes = meta_attributes(meta).into_iter().filter(|(name, _)| kept.contains(name));
+    attributes.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+pub(crate) fn version(item: &Item) -> Result<VersionRow, RowError> {
+    let row = Reader(item);
+    row.check_schema()?;
+    let needed_number = |attribute| row.needed(attribute, row.number(attribute)?);
+    Ok(VersionRow {
+        version: row.needed(name::VERSION, row.parsed(name::VERSION, |text| text.parse().ok())?)?,
+        s3_key: row.needed(name::S3_KEY, row.text(name::S3_KEY)?)?,
+        generated_at: needed_number(name::GENERATED_AT)?,
+        modified_at: needed_number(name::MODIFIED_AT)?,
+        source_ms: row.number(name::SOURCE_MS)?,
+        etag: row.text(name::ETAG)?,
+        status: row.needed(name::STATUS, row.maybe(name::STATUS, |value| value.as_n().ok()?.parse().ok())?)?,
+        headers: row.list(name::HEADERS, header)?,
+        body_digest: row.needed(name::BODY_DIGEST, row.parsed(name::BODY_DIGEST, Digest::parse)?)?,
+        artifact_digest: row.needed(name::ARTIFACT_DIGEST, row.parsed(name::ARTIFACT_DIGEST, Digest::parse)?)?,
+        body_bytes: needed_number(name::BODY_BYTES)?,
+        deploy: needed_number(name::DEPLOY)?,
+    })
+}
+
+pub(crate) fn watermark(item: &Item) -> Result<u64, RowError> {
+    let row = Reader(item);
+    row.needed(name::WATERMARK_MS, row.number(name::WATERMARK_MS)?)
+}

@@ -1,0 +1,310 @@
+//! The regeneration protocol, from a request to a published page.
+//!
+//! Read [`Regenerator::attempt`] first: it is the protocol, verb by verb. What each verb guarantees is told in [`crate::ledger`].
+
+mod epochs;
+mod keep;
+mod plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::epochs::Epochs;
+use self::keep::{Kept, keep_lease};
+use crate::artifacts::Artifacts;
+use crate::config::{Ladder, Resolved, TenantConfig, jittered};
+use crate::domain::artifact::{Artifact, Rendered, etag, object_key};
+use crate::domain::coverage::Coverage;
+use crate::domain::events::Stage;
+use crate::domain::gate::{Gate, Life, Passed};
+use crate::domain::outcome::{Busy, ErrorClass, Outcome};
+use crate::domain::page::{Meta, ReqStatus, Seen};
+use crate::domain::page_key::PageKey;
+use crate::domain::request::{Reason, Request};
+use crate::domain::seconds;
+use crate::ledger::RowError;
+use crate::ledger::{Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights};
+use crate::render::{RenderRequest, Renderer};
+
+/// What one worker regenerates with. Built once per sandbox.
+pub struct Regenerator {
+    /// The DynamoDB side.
+    pub ledger: Ledger,
+    /// The S3 side.
+    pub artifacts: Artifacts,
+    /// Where pages come from.
+    pub renderer: Arc<dyn Renderer>,
+    /// Numbers.
+    pub settings: Settings,
+    epochs: Epochs,
+}
+
+/// The numbers of a deployment.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Time-outs that depend on each other, checked.
+    pub ladder: Ladder,
+    /// Number of the running deployment.
+    pub deploy: u64,
+    /// How many attempts a request gets.
+    pub max_attempts: u32,
+    /// The largest body.
+    pub max_body_bytes: u64,
+}
+
+/// One request in hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// What is wished for.
+    pub request: &'a Request,
+    /// The page, its route and its tags.
+    pub resolved: &'a Resolved<'a>,
+    /// Whose it is.
+    pub tenant: &'a TenantConfig,
+    /// When its message was sent, by the queue's clock.
+    pub sent_ms: u64,
+    /// When this invocation got it.
+    pub received_ms: u64,
+    /// The newest sent time of all messages for this page in this invocation's hands.
+    pub newest_sent_ms: u64,
+    /// When the invocation ends, by the sandbox's own clock.
+    pub deadline_ms: u64,
+}
+
+/// What upload, commit and the queue's answer may take after a render. A render gets what is left before that.
+const AFTER_RENDER_MS: u64 = 3_000;
+
+/// With less than this for the render, it is not begun.
+const LEAST_RENDER_MS: u64 = 1_000;
+
+impl Regenerator {
+    /// A worker's tools.
+    pub fn new(ledger: Ledger, artifacts: Artifacts, renderer: Arc<dyn Renderer>, settings: Settings) -> Self {
+        Self { ledger, artifacts, renderer, settings, epochs: Epochs::default() }
+    }
+
+    /// Regenerates the page that the job wishes for, if it has to be. Whatever happens, the answer says what became of the request;
+    /// nothing is left that the next delivery cannot take up.
+    pub async fn regenerate(&self, job: &Job<'_>) -> Outcome {
+        match self.attempt(job).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let page = &job.resolved.page;
+                tracing::error!(%page, key = %job.request.key, %error, "regeneration of {page} could not go on");
+                match error {
+                    LedgerError::Row { source: RowError::NewerSchema { .. }, .. } => busy(Busy::OlderDeploy),
+                    LedgerError::Row { .. } | LedgerError::Unavailable { .. } | LedgerError::Refused { .. } => {
+                        busy(Busy::Unavailable)
+                    }
+                }
+            }
+        }
+    }
+
+    /// lookup → claim → acquire → render → gate → upload → commit.
+    async fn attempt(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
+        let page = &job.resolved.page;
+        let state = self.ledger.lookup(page).await?;
+        if let Some(outcome) = self.without_render(job, &state).await? {
+            return Ok(outcome);
+        }
+        let mut claim = match self.ledger.claim(page, self.claim_terms(job)).await? {
+            ClaimOutcome::Won(claim) => claim,
+            ClaimOutcome::Replayed => return Ok(Outcome::Replayed),
+            ClaimOutcome::Busy { until_ms } => return Ok(busy(Busy::Claim { until_ms })),
+            ClaimOutcome::Rejected(reason) => return Ok(Outcome::Rejected { reason }),
+        };
+        let mut lease = match self.ledger.acquire(page, self.settings.ladder.lease_ms).await? {
+            Acquire::Granted(lease) => lease,
+            Acquire::Held { until_ms } => {
+                self.ledger.give_back(claim).await?;
+                return Ok(busy(Busy::Lease { until_ms }));
+            }
+        };
+        claim.reached(Stage::Leased, self.now_ms());
+        // Before the render begins to read: what changes from here on, this version does not claim to have seen.
+        let source_ms = self.source_ms(job);
+        let rendered = keep_lease(&self.ledger, &mut lease, &self.settings.ladder, self.render(job)).await;
+        let rights = Rights { claim, lease };
+        let (rendered, mut rights) = match rendered {
+            Kept::Done(Ok(rendered)) => (rendered, rights),
+            Kept::Done(Err(class)) => return self.fail(rights, class, &state).await,
+            Kept::LostLease => return self.give_up(rights, busy(Busy::LostLease)).await,
+        };
+        rights.claim.reached(Stage::Rendered, self.now_ms());
+        let passed = match self.gate(job, &state, rendered) {
+            Ok(passed) => passed,
+            Err(class) => {
+                rights.claim.reached(Stage::Refused, self.now_ms());
+                return self.fail(rights, class, &state).await;
+            }
+        };
+        let publication = self.publication(job, &state, &passed, source_ms);
+        // Upload before commit: a crash in between leaves an object that nobody points at, never a pointer to nothing (I4).
+        if !publication.unchanged {
+            if let Err(error) = self.artifacts.upload(&publication.meta.s3_key, &passed.artifact).await {
+                tracing::warn!(%page, %error, "upload of {page} failed");
+                return self.fail(rights, ErrorClass::Upload, &state).await;
+            }
+            rights.claim.reached(Stage::Uploaded, self.now_ms());
+        }
+        // A sandbox that was frozen has timers that did not move. Its claim is somebody else's by now.
+        if self.time_left_ms(job) == 0 {
+            return self.give_up(rights, busy(Busy::NoTime)).await;
+        }
+        self.commit(job, rights, publication).await
+    }
+
+    async fn commit(&self, job: &Job<'_>, rights: Rights, publication: Publication) -> Result<Outcome, LedgerError> {
+        let lease_ms = self.settings.ladder.lease_ms;
+        match self.ledger.commit(rights.claim, rights.lease, &publication, lease_ms).await? {
+            Commit::Done => Ok(match publication.meta.version {
+                Some(version) if publication.unchanged => Outcome::Unchanged { version },
+                version => Outcome::Committed { version },
+            }),
+            Commit::Superseded(rights) => {
+                self.ledger.give_up(rights).await?;
+                self.after_another_commit(job).await
+            }
+            Commit::LostLease(rights) => self.give_up(rights, busy(Busy::LostLease)).await,
+            Commit::LostClaim(rights) => self.give_up(rights, busy(Busy::Claim { until_ms: self.now_ms() })).await,
+            Commit::Unknown(rights, why) => {
+                tracing::warn!(page = %job.resolved.page, why, "a commit's answer stayed unknown; giving up fences it");
+                self.give_up(rights, busy(Busy::Unavailable)).await
+            }
+        }
+    }
+
+    /// Somebody published while this one rendered. Perhaps that grants the request; else it comes again.
+    async fn after_another_commit(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
+        let state = self.ledger.lookup(&job.resolved.page).await?;
+        Ok(match self.coverage(job, &state).await? {
+            Coverage::Covered => Outcome::AlreadyCovered,
+            Coverage::NotCovered | Coverage::TooClose { .. } => Outcome::Superseded,
+        })
+    }
+
+    async fn fail(&self, rights: Rights, class: ErrorClass, state: &PageState) -> Result<Outcome, LedgerError> {
+        let health = state.health.clone().after_failure(self.now_ms(), fastrand::u32(..));
+        let next_attempt_ms = health.next_attempt_ms.unwrap_or_default();
+        self.ledger.fail(rights, class, health).await?;
+        Ok(Outcome::Failed { class, next_attempt_ms })
+    }
+
+    async fn give_up(&self, rights: Rights, outcome: Outcome) -> Result<Outcome, LedgerError> {
+        self.ledger.give_up(rights).await?;
+        Ok(outcome)
+    }
+
+    /// The render, within its deadline. A panic stays with its record.
+    async fn render(&self, job: &Job<'_>) -> Result<Rendered, ErrorClass> {
+        use futures::FutureExt;
+        let page = &job.resolved.page;
+        let time = Duration::from_millis(self.render_time_ms(job));
+        let request = RenderRequest {
+            page,
+            render: &job.tenant.render,
+            host: job.tenant.hosts.first().map_or("", String::as_str),
+            max_bytes: self.settings.max_body_bytes,
+            time,
+        };
+        let render = std::panic::AssertUnwindSafe(self.renderer.render(request)).catch_unwind();
+        match tokio::time::timeout(time, render).await {
+            Ok(Ok(Ok(rendered))) => Ok(rendered),
+            Ok(Ok(Err(failure))) => {
+                tracing::warn!(%page, failure = %chain(&failure), "rendering {page} failed");
+                Err(failure.class())
+            }
+            Ok(Err(_)) => {
+                tracing::error!(%page, "rendering {page} panicked");
+                Err(ErrorClass::Panic)
+            }
+            Err(_) => {
+                tracing::warn!(%page, time_ms = time.as_millis(), "rendering {page} took too long");
+                Err(ErrorClass::OriginTimeout)
+            }
+        }
+    }
+
+    fn gate(&self, job: &Job<'_>, state: &PageState, rendered: Rendered) -> Result<Passed, ErrorClass> {
+        let page = &job.resolved.page;
+        let previous = state.meta.as_ref().filter(|meta| meta.status == Some(200));
+        let gate = Gate {
+            page: page.path(),
+            rules: &job.resolved.route.gate,
+            hosts: &job.tenant.hosts,
+            max_bytes: self.settings.max_body_bytes,
+            previous_bytes: previous.and_then(|meta| meta.body_bytes),
+        };
+        gate.check(rendered).map_err(|refusal| {
+            tracing::warn!(%page, %refusal, "what was rendered for {page} may not be published");
+            refusal.class()
+        })
+    }
+
+    fn publication(&self, job: &Job<'_>, state: &PageState, passed: &Passed, source_ms: u64) -> Publication {
+        let page = &job.resolved.page;
+        let previous = state.meta.as_ref();
+        let seen = Seen::of(previous);
+        let same = previous.filter(|meta| is_unchanged(meta, &passed.artifact));
+        let meta = self.next_meta(job, &seen, passed, source_ms, same);
+        let keep_version = same.is_none() && job.resolved.route.history > 0;
+        let health = &state.health;
+        let clear_failures = health.failures > 0 || health.next_attempt_ms.is_some();
+        tracing::debug!(%page, unchanged = same.is_some(), "about to publish {page}");
+        Publication { meta, seen, keep_version, clear_failures, unchanged: same.is_some() }
+    }
+
+    fn next_meta(&self, job: &Job<'_>, seen: &Seen, passed: &Passed, source_ms: u64, same: Option<&Meta>) -> Meta {
+        let Passed { artifact, life } = passed;
+        let Resolved { page, route, tags } = job.resolved;
+        let version = seen.next_version(source_ms, fastrand::u32(..));
+        let generated_at = seconds::floor(self.now_ms());
+        let body_digest = artifact.body_digest();
+        let own_row = (route.history > 0).then(|| version.sk());
+        Meta {
+            s3_key: same.map_or_else(|| object_key(page, &version), |meta| meta.s3_key.clone()),
+            generated_at,
+            revalidate_seconds: life_seconds(*life, route.revalidate.seconds(), page, &version),
+            etag: Some(etag(body_digest)),
+            ttl: None,
+            version: Some(version),
+            source_ms: Some(source_ms),
+            modified_at: Some(same.and_then(|meta| meta.modified_at).unwrap_or(generated_at)),
+            status: Some(artifact.status()),
+            headers: artifact.headers().to_vec(),
+            body_digest: Some(body_digest),
+            artifact_digest: Some(artifact.artifact_digest()),
+            body_bytes: Some(artifact.body().len() as u64),
+            tags: tags.clone(),
+            deploy: Some(self.settings.deploy),
+            current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
+            tombstone: false,
+            downstream_due: false,
+        }
+    }
+}
+
+/// Whether what was rendered is what is published. A tombstone or another language's row has nothing to compare with.
+fn is_unchanged(meta: &Meta, artifact: &Artifact) -> bool {
+    !meta.tombstone && meta.artifact_digest == Some(artifact.artifact_digest())
+}
+
+fn life_seconds(life: Life, revalidate: u64, page: &PageKey, version: &crate::domain::version::Version) -> u64 {
+    jittered(life.seconds(revalidate), page.hash(), version)
+}
+
+fn busy(why: Busy) -> Outcome {
+    Outcome::Busy { why }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
+    }
+    line
+}

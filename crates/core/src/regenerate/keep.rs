@@ -1,0 +1,61 @@
+//! Keeps a lease alive while something takes its time.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use crate::config::Ladder;
+use crate::domain::lease::Lease;
+use crate::ledger::{Ledger, LedgerError, Renewal};
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) enum Kept<T> {
+    /// The work is done, and no renewal is under way any more.
+    Done(T),
+    /// The lease went to somebody else: what the work would bring is worth nothing.
+    LostLease,
+}
+
+/// Runs `work` and renews the lease at every interval. A renewal that is under way when the work ends is awaited: a late one must
+/// not touch the lease after the commit has spent it.
+pub(super) async fn keep_lease<T>(
+    ledger: &Ledger,
+    lease: &mut Lease,
+    ladder: &Ladder,
+    work: impl Future<Output = T>,
+) -> Kept<T> {
+    let mut work = pin!(work);
+    let interval = Duration::from_millis(ladder.renew_interval_ms);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return Kept::Done(done),
+            () = tokio::time::sleep(interval) => {}
+        }
+        let mut renewal = pin!(ledger.renew(lease, ladder.lease_ms));
+        let (renewed, done) = tokio::select! {
+            biased;
+            renewed = &mut renewal => (renewed, None),
+            done = &mut work => (renewal.await, Some(done)),
+        };
+        if let Some(done) = done {
+            return Kept::Done(done);
+        }
+        if lost(renewed) {
+            return Kept::LostLease;
+        }
+    }
+}
+
+/// An unknown answer loses nothing: the lease outlives three intervals, and commit asks again.
+fn lost(renewed: Result<Renewal, LedgerError>) -> bool {
+    match renewed {
+        Ok(Renewal::Renewed) => false,
+        Ok(Renewal::Lost) => true,
+        Err(error) => {
+            tracing::warn!(%error, "a lease could not be renewed and will be tried again");
+            false
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What is decided before anything is written: whether there is anything to do, and how much time there is for it.
+
+use super::{AFTER_RENDER_MS, Busy, ClaimTerms, Coverage, Job, LEAST_RENDER_MS, LedgerError, Outcome, PageState};
+use super::{Reason, Regenerator, ReqStatus, busy};
+use crate::domain::coverage::{Ask, coverage};
+use crate::domain::freshness::{freshness, needs_watermarks};
+use crate::domain::invalidations::Invalidations;
+use crate::domain::seconds;
+
+impl Regenerator {
+    /// What becomes of the request without a render; none if it takes one. Costs no write but for a wish on a pinned page.
+    pub(super) async fn without_render(
+        &self,
+        job: &Job<'_>,
+        state: &PageState,
+    ) -> Result<Option<Outcome>, LedgerError> {
+        match self.coverage(job, state).await? {
+            Coverage::Covered => return Ok(Some(Outcome::AlreadyCovered)),
+            Coverage::TooClose { until_ms } => return self.too_close(job, until_ms).await.map(Some),
+            Coverage::NotCovered => {}
+        }
+        if state.health.pinned() {
+            return self.pinned(job).await.map(Some);
+        }
+        let now_ms = self.now_ms();
+        let newer_deploy = state.meta.as_ref().is_some_and(|meta| meta.is_newer_than_deploy(self.settings.deploy));
+        if newer_deploy {
+            return Ok(Some(busy(Busy::OlderDeploy)));
+        }
+        if let Some(lock) = state.lock.as_ref().filter(|lock| lock.held(now_ms)) {
+            let until_ms = seconds::to_ms(lock.lease_expires_at);
+            return Ok(Some(busy(Busy::Lease { until_ms })));
+        }
+        if let Some(until_ms) = state.health.cooldown_until(now_ms) {
+            return Ok(Some(busy(Busy::Cooldown { until_ms })));
+        }
+        if self.render_time_ms(job) < LEAST_RENDER_MS {
+            return Ok(Some(busy(Busy::NoTime)));
+        }
+        Ok(None)
+    }
+
+    /// Whether what is published grants the request.
+    pub(super) async fn coverage(&self, job: &Job<'_>, state: &PageState) -> Result<Coverage, LedgerError> {
+        let ladder = &self.settings.ladder;
+        let policy = job.resolved.route.policy(self.settings.deploy, ladder.epsilon_ms);
+        let invalidations = self.invalidations(job, state).await?;
+        let now_ms = self.now_ms();
+        let meta = state.meta.as_ref();
+        let freshness = freshness(meta, &state.health, &invalidations, &policy, now_ms);
+        let ask = Ask { reason: job.request.reason, sent_ms: job.sent_ms, own_completed: false, in_hand: false };
+        Ok(coverage(&ask, meta, freshness, &policy, now_ms))
+    }
+
+    /// The watermarks of tags and prefixes that concern the page. A `changed` request asks for no freshness, so they cost it
+    /// nothing.
+    async fn invalidations(&self, job: &Job<'_>, state: &PageState) -> Result<Invalidations, LedgerError> {
+        let Some(meta) = state.meta.as_ref().filter(|_| job.request.reason != Reason::Changed) else {
+            return Ok(Invalidations::default());
+        };
+        let page = &job.resolved.page;
+        let epoch_ms = self.epochs.of(&self.ledger, page.tenant()).await?;
+        let policy = job.resolved.route.policy(self.settings.deploy, self.settings.ladder.epsilon_ms);
+        if !needs_watermarks(meta, epoch_ms, &policy) {
+            return Ok(Invalidations { epoch_ms, watermark_ms: None });
+        }
+        self.ledger.invalidations(page, &meta.tags, epoch_ms).await
+    }
+
+    /// It cannot be told whether the published render saw the change. Unless it was this very request's.
+    async fn too_close(&self, job: &Job<'_>, until_ms: u64) -> Result<Outcome, LedgerError> {
+        let record = self.ledger.request(&job.resolved.page, &job.request.key).await?;
+        let hash = job.request.request_hash().to_string();
+        let replayed = record.is_some_and(|row| row.status == ReqStatus::Completed && row.request_hash == hash);
+        Ok(if replayed { Outcome::Replayed } else { Outcome::TooClose { until_ms } })
+    }
+
+    /// A pinned page remembers that somebody wanted it newer; unpinning then regenerates it.
+    async fn pinned(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
+        let wanted_recorded = match job.request.reason {
+            Reason::Changed => self.ledger.record_wanted(&job.resolved.page, job.newest_sent_ms).await?,
+            Reason::Expired | Reason::Prewarm => false,
+        };
+        Ok(Outcome::Pinned { wanted_recorded })
+    }
+
+    pub(super) fn claim_terms<'a>(&self, job: &'a Job<'_>) -> ClaimTerms<'a> {
+        let ladder = &self.settings.ladder;
+        let margin_ms = ladder.claim_expiry_ms.saturating_sub(ladder.function_timeout_ms);
+        ClaimTerms {
+            key: &job.request.key,
+            request_hash: job.request.request_hash(),
+            sent_ms: job.sent_ms,
+            received_ms: job.received_ms,
+            // Until this invocation is surely over, whatever becomes of it.
+            expires_ms: self.now_ms().saturating_add(self.time_left_ms(job)).saturating_add(margin_ms),
+            max_attempts: self.settings.max_attempts,
+        }
+    }
+
+    /// What the next version may claim to have seen. A worker that cannot bound its clock's error claims only what AWS itself dated:
+    /// the newest message in hand was sent before its render began.
+    pub(super) fn source_ms(&self, job: &Job<'_>) -> u64 {
+        let time = self.ledger.time();
+        let bounded = time.error_ms().is_some_and(|error_ms| error_ms < self.settings.ladder.epsilon_ms);
+        if bounded { time.now_ms().max(job.newest_sent_ms) } else { job.newest_sent_ms }
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.ledger.time().now_ms()
+    }
+
+    pub(super) fn time_left_ms(&self, job: &Job<'_>) -> u64 {
+        job.deadline_ms.saturating_sub(self.ledger.time().local_now_ms())
+    }
+
+    pub(super) fn render_time_ms(&self, job: &Job<'_>) -> u64 {
+        let left_ms = self.time_left_ms(job).saturating_sub(AFTER_RENDER_MS);
+        left_ms.min(self.settings.ladder.render_deadline_ms)
+    }
+}

@@ -1,0 +1,82 @@
+//! Records of one page in one batch: they are regenerated once.
+
+use everfresh_core::config::Resolved;
+use everfresh_core::domain::outcome::{Busy, Outcome};
+use everfresh_core::domain::page_key::PageKey;
+use everfresh_core::regenerate::{Job, Regenerator};
+use everfresh_enqueue::attributes;
+
+use crate::record::Record;
+
+/// When an invocation began and when it must be over.
+#[derive(Clone, Copy, Debug)]
+pub struct Invocation {
+    /// Its messages were received then or later, by AWS's clock.
+    pub received_ms: u64,
+    /// Its end, by the sandbox's own clock.
+    pub deadline_ms: u64,
+}
+
+/// Regenerates the page that all `records` ask for, and tells what became of each, in order.
+///
+/// The first leads. If it publishes, the rest are granted by that: they were in hand when the render began. If it leads nowhere by
+/// itself (rejected, replayed, already covered, too close, pinned), the next leads. If it fails or meets somebody else, so would
+/// they.
+pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invocation: Invocation) -> Vec<Outcome> {
+    let newest_sent_ms = records.iter().map(|record| record.sent_ms).max().unwrap_or_default();
+    let mut outcomes = Vec::with_capacity(records.len());
+    for record in records {
+        let outcome = lead(regenerator, record, newest_sent_ms, invocation).await;
+        let follows = match &outcome {
+            Outcome::Committed { .. } | Outcome::Unchanged { .. } => Some(Outcome::AlreadyCovered),
+            Outcome::Busy { .. } | Outcome::Superseded | Outcome::Failed { .. } => Some(outcome.clone()),
+            Outcome::Rejected { .. }
+            | Outcome::Replayed
+            | Outcome::AlreadyCovered
+            | Outcome::TooClose { .. }
+            | Outcome::Pinned { .. } => None,
+        };
+        outcomes.push(outcome);
+        if let Some(outcome) = follows {
+            outcomes.resize(records.len(), outcome);
+            break;
+        }
+    }
+    outcomes
+}
+
+async fn lead(regenerator: &Regenerator, record: &Record<'_>, newest_sent_ms: u64, invocation: Invocation) -> Outcome {
+    let Some((accepted, resolved)) = wish(record) else {
+        // Only records with a page are grouped.
+        return Outcome::Busy { why: Busy::Unavailable };
+    };
+    if sender_sees_another_page(record, &resolved.page) {
+        tracing::warn!(
+            message = %record.message_id,
+            page = %resolved.page,
+            "message {} names another page than this worker computes: the sender runs with another configuration",
+            record.message_id
+        );
+        return Outcome::Busy { why: Busy::OtherPage };
+    }
+    let job = Job {
+        request: &accepted.request,
+        resolved,
+        tenant: accepted.tenant,
+        sent_ms: record.sent_ms,
+        received_ms: invocation.received_ms,
+        newest_sent_ms,
+        deadline_ms: invocation.deadline_ms,
+    };
+    regenerator.regenerate(&job).await
+}
+
+/// The page that a record asks for, if it asks for one.
+pub fn wish<'r, 'c>(record: &'r Record<'c>) -> Option<(&'r everfresh_core::config::Accepted<'c>, &'r Resolved<'c>)> {
+    let accepted = record.accepted.as_ref().ok()?;
+    Some((accepted, accepted.resolved.as_ref()?))
+}
+
+fn sender_sees_another_page(record: &Record<'_>, page: &PageKey) -> bool {
+    record.attribute(attributes::PAGE).is_some_and(|hash| hash != page.hash().to_string())
+}

@@ -1,0 +1,151 @@
+//! The environment, read once at start. A wrong value is refused by the name of its variable.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use everfresh_core::config::{Ladder, LadderError};
+use everfresh_core::domain::gate::MAX_BODY_BYTES;
+use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::regenerate;
+use everfresh_core::stack::Stack;
+
+/// What a deployment sets.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `EVERFRESH_CONFIG`: where `everfresh.toml` is, a path in the bundle or `s3://bucket/key`.
+    pub config: String,
+    /// `FACETHEORY_CACHE_TABLE_NAME`, `EVERFRESH_BUCKET`, `EVERFRESH_QUEUE_URL`, `EVERFRESH_LOW_PRIORITY_QUEUE_URL` and
+    /// `EVERFRESH_DEAD_LETTER_QUEUE_URL`.
+    pub stack: Stack,
+    /// `EVERFRESH_SINGLE_TENANT` and `EVERFRESH_RAW_KEYS` (`true` or `false`): how a table that others share is laid out.
+    pub layout: KeyLayout,
+    /// `EVERFRESH_DEPLOY`, `EVERFRESH_MAX_ATTEMPTS`, `EVERFRESH_MAX_BODY_BYTES`, and the ladder: `EVERFRESH_RENDER_DEADLINE_MS`,
+    /// `EVERFRESH_FUNCTION_TIMEOUT_MS`, `EVERFRESH_CLAIM_EXPIRY_MS`, `EVERFRESH_VISIBILITY_MS`, `EVERFRESH_BATCHING_WINDOW_MS`,
+    /// `EVERFRESH_LEASE_MS`, `EVERFRESH_RENEW_INTERVAL_MS`, `EVERFRESH_EPSILON_MS`, `EVERFRESH_CLOCK_ERROR_MS`.
+    pub regenerate: regenerate::Settings,
+    /// `EVERFRESH_CONCURRENCY`: pages of one batch that are worked on at once.
+    pub concurrency: usize,
+}
+
+/// What is wrong with the environment.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A variable that must be set.
+    #[error("{variable} is not set")]
+    Missing {
+        /// Its name.
+        variable: &'static str,
+    },
+    /// A value that is none.
+    #[error("{variable}: {why}")]
+    Invalid {
+        /// Its name.
+        variable: &'static str,
+        /// What is wrong with the value.
+        why: String,
+    },
+    /// Values that do not fit together.
+    #[error(transparent)]
+    Ladder(#[from] LadderError),
+}
+
+impl Settings {
+    /// Reads and checks the process's environment.
+    pub fn from_env() -> Result<Self, SettingsError> {
+        Self::read(|variable| std::env::var(variable).ok())
+    }
+
+    /// Reads and checks variables from anywhere.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        let variables = Variables(get);
+        let default = Ladder::default();
+        let ladder = Ladder {
+            render_deadline_ms: variables.or("EVERFRESH_RENDER_DEADLINE_MS", default.render_deadline_ms)?,
+            function_timeout_ms: variables.or("EVERFRESH_FUNCTION_TIMEOUT_MS", default.function_timeout_ms)?,
+            claim_expiry_ms: variables.or("EVERFRESH_CLAIM_EXPIRY_MS", default.claim_expiry_ms)?,
+            visibility_ms: variables.or("EVERFRESH_VISIBILITY_MS", default.visibility_ms)?,
+            batching_window_ms: variables.or("EVERFRESH_BATCHING_WINDOW_MS", default.batching_window_ms)?,
+            lease_ms: variables.or("EVERFRESH_LEASE_MS", default.lease_ms)?,
+            renew_interval_ms: variables.or("EVERFRESH_RENEW_INTERVAL_MS", default.renew_interval_ms)?,
+            epsilon_ms: variables.or("EVERFRESH_EPSILON_MS", default.epsilon_ms)?,
+            clock_error_ms: variables.or("EVERFRESH_CLOCK_ERROR_MS", default.clock_error_ms)?,
+        };
+        ladder.check()?;
+        Ok(Self {
+            config: variables.needed("EVERFRESH_CONFIG")?,
+            stack: Stack {
+                table: variables.needed("FACETHEORY_CACHE_TABLE_NAME")?,
+                bucket: variables.needed("EVERFRESH_BUCKET")?,
+                queue: variables.needed("EVERFRESH_QUEUE_URL")?,
+                low_priority_queue: variables.needed("EVERFRESH_LOW_PRIORITY_QUEUE_URL")?,
+                dead_letter_queue: variables.needed("EVERFRESH_DEAD_LETTER_QUEUE_URL")?,
+            },
+            layout: KeyLayout {
+                single_tenant: variables.or("EVERFRESH_SINGLE_TENANT", false)?,
+                raw_keys: variables.or("EVERFRESH_RAW_KEYS", false)?,
+            },
+            regenerate: regenerate::Settings {
+                ladder,
+                deploy: variables.or("EVERFRESH_DEPLOY", 0)?,
+                max_attempts: variables.or("EVERFRESH_MAX_ATTEMPTS", 5)?,
+                max_body_bytes: variables.or("EVERFRESH_MAX_BODY_BYTES", MAX_BODY_BYTES)?,
+            },
+            concurrency: variables.or("EVERFRESH_CONCURRENCY", 10)?,
+        })
+    }
+}
+
+struct Variables<Get>(Get);
+
+impl<Get: Fn(&str) -> Option<String>> Variables<Get> {
+    fn needed(&self, variable: &'static str) -> Result<String, SettingsError> {
+        (self.0)(variable).filter(|value| !value.is_empty()).ok_or(SettingsError::Missing { variable })
+    }
+
+    fn or<T: FromStr<Err: Display>>(&self, variable: &'static str, default: T) -> Result<T, SettingsError> {
+        match (self.0)(variable) {
+            None => Ok(default),
+            Some(text) => {
+                text.parse().map_err(|error: T::Err| SettingsError::Invalid { variable, why: error.to_string() })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(changed: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        Settings::read(|variable| {
+            let found = changed.iter().find(|(name, _)| *name == variable).map(|(_, value)| (*value).to_owned());
+            let needed = ["CONFIG", "TABLE_NAME", "BUCKET", "_URL"].iter().any(|end| variable.ends_with(end));
+            found.or(needed.then(|| "x".to_owned()))
+        })
+    }
+
+    #[test]
+    fn what_must_be_set_is_named_when_it_is_not() {
+        for variable in ["EVERFRESH_CONFIG", "FACETHEORY_CACHE_TABLE_NAME", "EVERFRESH_DEAD_LETTER_QUEUE_URL"] {
+            let refusal = read(&[(variable, "")]).unwrap_err().to_string();
+            assert_eq!(refusal, format!("{variable} is not set"));
+        }
+        assert!(read(&[]).is_ok());
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_by_the_name_of_its_variable() {
+        for (variable, value) in
+            [("EVERFRESH_DEPLOY", "seven"), ("EVERFRESH_RAW_KEYS", "1"), ("EVERFRESH_LEASE_MS", "-1")]
+        {
+            let refusal = read(&[(variable, value)]).unwrap_err().to_string();
+            assert!(refusal.starts_with(&format!("{variable}: ")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn time_outs_that_do_not_fit_together_are_refused() {
+        let refusal = read(&[("EVERFRESH_VISIBILITY_MS", "1000")]).unwrap_err().to_string();
+        assert!(refusal.contains("visibility (1000 ms)"), "{refusal}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The usual ways through the protocol, and what each costs in calls.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use everfresh_core::metrics;
+use support::{Breaks, START_MS, World, number, text};
+
+const PAGE: &str = "/products/42";
+
+#[tokio::test(start_paused = true)]
+async fn a_message_becomes_a_published_page() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let id = world.enqueue(PAGE).await;
+    assert_eq!(sandbox.turn().await, 1);
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+    let meta = world.meta(PAGE).await.unwrap();
+    assert!(number(&meta, "source_ms") >= START_MS);
+    assert!((54..=60).contains(&number(&meta, "revalidate_seconds")));
+    assert_eq!(number(&meta, "status"), 200);
+    assert_eq!(text(&meta, "path"), PAGE);
+    assert!(text(&meta, "s3_key").starts_with("acme/"));
+    assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
+    assert!(world.row(&world.pk(PAGE), "LOCK").await.is_none(), "the lease is spent");
+    assert_eq!(world.waiting().await, 0, "acked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_page_costs_five_calls() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(sandbox.operations(), ["Query", "PutItem", "PutItem", "PutObject", "TransactWriteItems"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unchanged_page_costs_four_and_stores_nothing_new() {
+    let world = World::new().await;
+    let first = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    first.turn().await;
+    let before = world.meta(PAGE).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let second = world.sandbox().await;
+    let id = world.enqueue(PAGE).await;
+    second.turn().await;
+    assert_eq!(second.operations(), ["Query", "PutItem", "PutItem", "TransactWriteItems"]);
+    assert_eq!(second.total(metrics::UNCHANGED), 1);
+    let after = world.meta(PAGE).await.unwrap();
+    assert_eq!(text(&after, "s3_key"), text(&before, "s3_key"));
+    assert!(text(&after, "version") > text(&before, "version"), "it is a version all the same");
+    assert_eq!(number(&after, "modified_at"), number(&before, "modified_at"));
+    assert!(number(&after, "generated_at") > number(&before, "generated_at"), "and it is fresh again");
+    assert_eq!(world.objects().await.len(), 1);
+    assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_covered_request_costs_one_read() {
+    let world = World::new().await;
+    let first = world.sandbox().await;
+    let old = world.enqueue(PAGE).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    world.enqueue(PAGE).await;
+    // Both in one batch: the second message is newer, so the render covers the first by far.
+    first.turn().await;
+    let redelivered =
+        world.send_with(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"expired"}}"#), &[]).await;
+    let second = world.sandbox().await;
+    second.turn().await;
+    assert_eq!(second.operations(), ["Query", "GetItem"], "one read, and the tenant's epoch once a second");
+    assert_eq!(second.total(metrics::ALREADY_COVERED), 1);
+    assert_eq!(world.status(PAGE, &redelivered).await, "absent", "nothing was written");
+    assert_ne!(old, redelivered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_costs_one_read_or_two_within_epsilon() {
+    let world = World::new().await;
+    let first = world.sandbox().await;
+    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
+    world.send(&body).await;
+    first.turn().await;
+    // The same request once more, sent while the clocks cannot tell it from the published render.
+    world.send(&body).await;
+    let close = world.sandbox().await;
+    close.turn().await;
+    assert_eq!(close.operations(), ["Query", "GetItem"]);
+    assert_eq!(close.total(metrics::REPLAYED), 1);
+    assert_eq!(world.origin.renders(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_page_costs_one_read_and_a_shared_delay() {
+    let world = World::new().await;
+    world.origin.takes(Duration::from_secs(20));
+    let first = world.sandbox().await;
+    let second = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    let (_, ()) = tokio::join!(first.turn(), async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        world.enqueue(PAGE).await;
+        second.turn().await;
+    });
+    assert_eq!(second.operations(), ["Query", "ChangeMessageVisibilityBatch"]);
+    assert_eq!(second.total(metrics::LOCK_CONTENTION), 1);
+    world.drain(&second, Duration::from_secs(600)).await;
+    assert_eq!(world.origin.renders(), 2, "the second was sent after the first render began");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_render_costs_at_most_five_calls() {
+    let world = World::new().await;
+    world.origin.breaks(Breaks::Unreachable);
+    let sandbox = world.sandbox().await;
+    let id = world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let operations = sandbox.operations();
+    assert_eq!(operations, ["Query", "PutItem", "PutItem", "TransactWriteItems", "ChangeMessageVisibilityBatch"]);
+    assert_eq!(world.status(PAGE, &id).await, "FAILED");
+    assert!(world.meta(PAGE).await.is_none());
+    assert!(world.row(&world.pk(PAGE), "LOCK").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_with_history_keeps_its_versions() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    for content in ["one", "two", "two", "three"] {
+        world.origin.content(content);
+        world.enqueue("/kept/1").await;
+        sandbox.turn().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let rows = world.rows(&world.pk("/kept/1")).await;
+    let versions: Vec<&String> = rows.keys().filter(|sk| sk.starts_with("VER#")).collect();
+    assert_eq!(versions.len(), 3, "what did not change gets no row of its own");
+    assert_eq!(text(&rows["META"], "current_sk"), *versions[2]);
+    assert_eq!(text(&rows["META"], "s3_key"), text(&rows[versions[2]], "s3_key"));
+}
