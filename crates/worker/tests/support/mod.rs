@@ -264,12 +264,28 @@ impl World {
 }
 
 impl Sandbox {
+    /// The same with one record per invocation.
+    pub(crate) fn one_by_one(mut self) -> Self {
+        self.source.batch_size = 1;
+        self
+    }
+
     /// One invocation with what is visible now.
     pub(crate) async fn turn(&self) -> usize {
         self.source.turn(self.handler()).await
     }
 
-    /// An invocation that is killed when `killed` ends: the function's process is gone, what it has sent is not.
+    /// An invocation that does its work and dies before Lambda hears of it.
+    pub(crate) async fn turn_unacked(&self) -> usize {
+        let handle = self.handler();
+        let lost = move |event, time| {
+            let work = handle(event, time);
+            async move { work.await.and(Err::<SqsBatchResponse, _>("killed before the ack".to_owned())) }
+        };
+        self.source.turn(lost).await
+    }
+
+    /// An invocation that is killed after `time`: the function's process is gone, what it has sent is not.
     pub(crate) async fn turn_killed_after(&self, time: Duration) {
         let source = EventSource { time_out: time, ..self.source.clone() };
         source.turn(self.handler()).await;
@@ -341,6 +357,7 @@ struct Site {
     declared_bytes: Option<u64>,
     takes: Duration,
     breaks: Breaks,
+    numbered: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -362,6 +379,7 @@ impl Default for Site {
             declared_bytes: None,
             takes: Duration::ZERO,
             breaks: Breaks::No,
+            numbered: false,
         }
     }
 }
@@ -373,6 +391,11 @@ impl Origin {
 
     pub(crate) fn content(&self, content: &str) {
         self.state.lock().unwrap().content = content.to_owned();
+    }
+
+    /// From now on no two renders give the same.
+    pub(crate) fn numbers_its_renders(&self) {
+        self.state.lock().unwrap().numbered = true;
     }
 
     pub(crate) fn takes(&self, time: Duration) {
@@ -398,9 +421,12 @@ impl Origin {
 impl Renderer for Origin {
     fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
         Box::pin(async move {
-            self.renders.fetch_add(1, Ordering::Relaxed);
+            let number = self.renders.fetch_add(1, Ordering::Relaxed);
             // The source is read when the render begins; what changes later is not in it.
-            let site = self.state.lock().unwrap().clone();
+            let mut site = self.state.lock().unwrap().clone();
+            if site.numbered {
+                site.content = format!("{} {number}", site.content);
+            }
             tokio::time::sleep(site.takes).await;
             match site.breaks {
                 Breaks::No => {}

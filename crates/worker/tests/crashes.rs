@@ -1,0 +1,202 @@
+//! Workers that die, messages that come twice, answers that get lost.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
+use support::{World, ladder, number, text};
+
+const PAGE: &str = "/products/42";
+
+/// Each write of the protocol, by the operation that it is and how many of that kind come before it.
+const STEPS: [(&str, &str, u64); 4] = [
+    ("claim", "PutItem", 0),
+    ("acquire", "PutItem", 1),
+    ("upload", "PutObject", 0),
+    ("commit", "TransactWriteItems", 0),
+];
+
+/// Until a dead worker's message is visible again.
+const REDELIVERED: Duration = Duration::from_millis(401_000);
+
+#[tokio::test(start_paused = true)]
+async fn killed_before_or_after_each_step_the_redelivery_finishes_with_one_commit() {
+    for (step, operation, nth) in STEPS {
+        for (when, fault) in [("before", Fault::Hang), ("after", Fault::Silence)] {
+            let world = World::new().await;
+            let id = world.enqueue(PAGE).await;
+            let doomed = world.sandbox().await;
+            doomed.inject(On::next(operation).after(nth), fault);
+            doomed.turn_killed_after(Duration::from_secs(1)).await;
+            assert_eq!(world.waiting().await, 1, "{when} {step}: not acked");
+            let published = world.published(PAGE).await;
+            assert_eq!(published.is_some(), step == "commit" && when == "after", "{when} {step}");
+
+            tokio::time::sleep(REDELIVERED).await;
+            let healthy = world.sandbox().await;
+            world.drain(&healthy, Duration::from_secs(60)).await;
+            assert_eq!(world.published(PAGE).await.unwrap(), "one", "{when} {step}");
+            assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{when} {step}");
+            let commits = healthy.total(metrics::COMMITTED);
+            assert_eq!(commits, u64::from(!(step == "commit" && when == "after")), "{when} {step}");
+            assert!(world.dead_letters().await.is_empty());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_after_commit_before_ack_the_redelivery_acks_without_a_render() {
+    let world = World::new().await;
+    world.enqueue(PAGE).await;
+    let doomed = world.sandbox().await;
+    doomed.inject(On::next("TransactWriteItems"), Fault::Silence);
+    doomed.turn_killed_after(Duration::from_secs(1)).await;
+    let version = text(&world.meta(PAGE).await.unwrap(), "version");
+    tokio::time::sleep(REDELIVERED).await;
+    let healthy = world.sandbox().await;
+    healthy.turn().await;
+    assert_eq!((world.origin.renders(), world.waiting().await), (1, 0));
+    assert_eq!(text(&world.meta(PAGE).await.unwrap(), "version"), version);
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_commit_done_and_ack_lost_no_clock_is_asked() {
+    for skew_ms in [-60_000, 60_000] {
+        let world = World::new().await;
+        let id = world.enqueue(PAGE).await;
+        let doomed = world.sandbox().await;
+        doomed.inject(On::next("TransactWriteItems"), Fault::Silence);
+        doomed.turn_killed_after(Duration::from_secs(1)).await;
+        tokio::time::sleep(REDELIVERED).await;
+        let skewed = world.sandbox_with(support::Make { skew_ms, ..Default::default() });
+        world.drain(&skewed, Duration::from_secs(60)).await;
+        assert_eq!(world.origin.renders(), 1, "skew {skew_ms}");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_message_twice_in_one_batch_is_one_render_and_one_commit() {
+    let world = World::new().await;
+    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
+    world.send(&body).await;
+    world.send(&body).await;
+    let sandbox = world.sandbox().await;
+    assert_eq!(sandbox.turn().await, 2);
+    assert_eq!((world.origin.renders(), sandbox.total(metrics::COMMITTED)), (1, 1));
+    assert_eq!(sandbox.total(metrics::DUPLICATES_PREVENTED), 1);
+    assert_eq!(world.waiting().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_messages_with_one_key_at_the_same_moment_are_one_commit() {
+    let world = World::new().await;
+    world.origin.takes(Duration::from_secs(2));
+    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
+    world.send(&body).await;
+    let (first, second) = (world.sandbox().await, world.sandbox().await);
+    let (_, ()) = tokio::join!(first.turn(), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        world.send(&body).await;
+        second.turn().await;
+    });
+    world.drain(&second, Duration::from_secs(600)).await;
+    assert_eq!(world.origin.renders(), 1);
+    assert_eq!(first.total(metrics::COMMITTED) + second.total(metrics::COMMITTED), 1);
+    assert_eq!(second.total(metrics::REPLAYED) + second.total(metrics::ALREADY_COVERED), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_lost_once_are_recognised_as_own_writes() {
+    for (step, operation, nth) in STEPS {
+        for fault in [Fault::LoseResponse, Fault::FailAfter] {
+            let world = World::new().await;
+            let id = world.enqueue(PAGE).await;
+            let sandbox = world.sandbox().await;
+            sandbox.inject(On::next(operation).after(nth), fault);
+            sandbox.turn().await;
+            assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "{step} {fault:?}");
+            assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{step} {fault:?}");
+            assert_eq!((sandbox.total(metrics::COMMITTED), world.waiting().await), (1, 0), "{step} {fault:?}");
+            assert_eq!(number(&world.req(PAGE, &id).await.unwrap(), "attempts"), 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_lost_every_time_are_resolved_by_reading_and_the_message_ends_acked() {
+    for (step, operation, nth) in STEPS {
+        let world = World::new().await;
+        let id = world.enqueue(PAGE).await;
+        let sandbox = world.sandbox().await;
+        // Every attempt of the SDK at this step, and no other.
+        sandbox.inject(On::next(operation).after(nth).times(4), Fault::LoseResponse);
+        sandbox.turn().await;
+        world.drain(&sandbox, Duration::from_secs(1200)).await;
+        assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "{step}");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{step}");
+        assert_eq!(world.rows(&world.pk(PAGE)).await.len(), 2 + usize::from(step == "upload"), "{step}: META, REQ");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_after_the_first_render_began_still_causes_a_render() {
+    let world = World::new().await;
+    world.origin.takes(Duration::from_secs(5));
+    let (first, second) = (world.sandbox().await, world.sandbox().await);
+    world.enqueue(PAGE).await;
+    let (_, ()) = tokio::join!(first.turn(), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.origin.content("two");
+        world.enqueue(PAGE).await;
+    });
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+    world.drain(&second, Duration::from_secs(600)).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_requests_at_once_cost_at_most_two_commits_and_all_are_covered() {
+    let world = World::new().await;
+    for _ in 0..100 {
+        world.enqueue(PAGE).await;
+    }
+    world.origin.content("after all of them");
+    let sandboxes = [world.sandbox().await, world.sandbox().await, world.sandbox().await];
+    let all = sandboxes.iter().map(|sandbox| world.drain(sandbox, Duration::from_secs(3600)));
+    futures::future::join_all(all).await;
+    let commits: u64 = sandboxes.iter().map(|s| s.total(metrics::COMMITTED) + s.total(metrics::UNCHANGED)).sum();
+    assert!(commits <= 2, "{commits} commits");
+    assert!(world.origin.renders() <= 4, "one more per worker that was between lookup and acquire");
+    assert_eq!(world.published(PAGE).await.unwrap(), "after all of them");
+    assert!(world.dead_letters().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_duplicates_of_old_writes_change_nothing_that_is_published() {
+    for (step, operation, nth) in STEPS {
+        let world = World::new().await;
+        world.enqueue(PAGE).await;
+        let first = world.sandbox().await;
+        first.inject(On::next(operation).after(nth), Fault::DuplicateLater(Duration::from_secs(30)));
+        first.turn().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        world.origin.content("two");
+        world.enqueue(PAGE).await;
+        let second = world.sandbox().await;
+        second.turn().await;
+        let before = world.meta(PAGE).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.meta(PAGE).await.unwrap(), before, "{step}");
+        assert_eq!(world.published(PAGE).await.unwrap(), "two", "{step}");
+        // Nor does it stand in the way for longer than a lease.
+        tokio::time::sleep(Duration::from_millis(ladder().lease_ms)).await;
+        world.origin.content("three");
+        world.enqueue(PAGE).await;
+        world.drain(&second, Duration::from_secs(600)).await;
+        assert_eq!(world.published(PAGE).await.unwrap(), "three", "{step}");
+    }
+}
