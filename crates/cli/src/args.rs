@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// Keeps rendered pages fresh on AWS, or whole on this machine.
 #[derive(Debug, Parser)]
@@ -16,11 +16,13 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
-Every command but `dev` talks to the `dev` that is running, and to AWS only with --stack NAME; each says which on standard error.
+Every command but `dev` and `config` talks to the `dev` that is running, and to AWS only with --stack NAME; each says which on
+standard error.
 
-  everfresh dev                    start everything on this machine: no account, no Docker, no network
-  everfresh status                 what the running `dev` holds
-  everfresh status --stack shop    the same of the deployed stack `shop`";
+  everfresh dev                        start everything on this machine: no account, no Docker, no network
+  everfresh enqueue /products/1        ask the running `dev` for a new version of a page
+  everfresh page show /products/1      what is published, how fresh it is, who works on it
+  everfresh status --stack shop        the queues of the deployed stack `shop`";
 
 /// Which Everfresh a command is about.
 #[derive(Debug, ClapArgs)]
@@ -33,6 +35,10 @@ pub(crate) struct TargetArgs {
     #[arg(long, global = true, value_name = "DIR", default_value = ".everfresh")]
     pub(crate) data: PathBuf,
 
+    /// The configuration, everfresh.toml; the running `dev` knows its own
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -40,8 +46,19 @@ pub(crate) struct TargetArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run Everfresh whole on this machine: engines, queue loop and all
+    /// Run Everfresh whole on this machine: engines, queue loop, worker and a demo site
     Dev(DevArgs),
+    /// Ask for a page, or for all pages with a tag, to be regenerated
+    Enqueue(EnqueueArgs),
+    /// Look at a page
+    #[command(subcommand)]
+    Page(PageCommand),
+    /// Look at a request
+    #[command(subcommand)]
+    Request(RequestCommand),
+    /// Check a configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Show the queues, table and bucket of a running Everfresh
     Status,
 }
@@ -52,7 +69,82 @@ pub(crate) struct DevArgs {
     #[arg(long)]
     pub(crate) fresh: bool,
 
+    /// Render every path from this server instead of the demo site, like http://127.0.0.1:8080
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub(crate) origin: Option<String>,
+
     /// The loopback port on which DynamoDB, S3 and SQS answer other processes; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) aws_port: u16,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct EnqueueArgs {
+    /// The page, like /products/42?color=red
+    #[arg(required_unless_present = "tag", conflicts_with = "tag")]
+    pub(crate) path: Option<String>,
+
+    /// Every page that carries this tag, instead of one page
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+
+    /// Whose page; not needed if the configuration has one tenant
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+
+    /// Why: it decides when the wish counts as granted
+    #[arg(long, value_enum, default_value_t = ReasonArg::Changed)]
+    pub(crate) reason: ReasonArg,
+
+    /// Names this wish: two messages with one key are one wish. Without it the message id does
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ReasonArg {
+    /// The source changed: only a render that begins after this will do
+    Changed,
+    /// The page outlived its freshness: any fresh page will do
+    Expired,
+    /// Have it ready: a fresh page of the running deployment will do
+    Prewarm,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PageCommand {
+    /// What is published, how fresh it is, who works on it
+    Show(PageArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PageArgs {
+    /// The page, like /products/42
+    pub(crate) path: String,
+
+    /// Whose page; not needed if the configuration has one tenant
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RequestCommand {
+    /// How far a request has come, and what happened to it
+    Show(RequestArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RequestArgs {
+    /// The handle that `enqueue` printed
+    pub(crate) handle: String,
+
+    /// Whose request; not needed if the configuration has one tenant
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say whether the file given by --config is right, and what is wrong with it if not
+    Check,
 }

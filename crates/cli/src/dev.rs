@@ -1,8 +1,8 @@
 //! `everfresh dev`: the engines, the queue loop and the worker in one process, with nothing from outside it.
 
-use std::convert::Infallible;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -10,6 +10,7 @@ use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
 use everfresh_core::clients::{Clients, Patience};
 use everfresh_core::clock::Clock;
 use everfresh_core::stack::Stack;
+use everfresh_enqueue::{Message, Queues, Reason, Sender};
 use everfresh_local::data_dir::DataDir;
 use everfresh_local::engines::Engines;
 use everfresh_local::event_source::EventSource;
@@ -17,11 +18,15 @@ use everfresh_local::faults::Faults;
 use everfresh_local::gateway::Port;
 use everfresh_local::in_process::InProcess;
 use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY, stack};
+use everfresh_worker::handler::BatchError;
+use everfresh_worker::render::Renderers;
+use everfresh_worker::{Settings, Worker, build};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::{DevArgs, TargetArgs};
 use crate::target::Endpoints;
+use crate::{config, demo};
 
 /// The function's time-out here; the queues' visibility time-out follows from it as it does in a deployment.
 const TIME_OUT: Duration = Duration::from_secs(60);
@@ -40,6 +45,13 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     let engines = Engines::open(&dir, port.number()).await?;
     let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER);
     let stack = stack::provision(&clients, VISIBILITY_SECONDS).await?;
+    let config = match (&target.config, &args.origin) {
+        (Some(file), _) => file.clone(),
+        (None, Some(origin)) => demo::for_origin(&dir, origin)?,
+        (None, None) => demo::lay_out(&dir, args.fresh)?,
+    };
+    let config = std::path::absolute(&config).with_context(|| format!("the place of {}", config.display()))?;
+    let worker = Arc::new(worker(&config, &clients, &stack)?);
     let gateway = port.serve(engines.clone()).context("starting the gateway")?;
     let endpoints = Endpoints {
         aws: gateway.url(),
@@ -47,6 +59,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         access_key: ACCESS_KEY.to_owned(),
         secret_key: SECRET_KEY.to_owned(),
         stack: stack.clone(),
+        config,
     };
     // Before anybody is told that it runs: whoever is may ask it to stop at once.
     let end = end_signal().context("listening for Ctrl-C")?;
@@ -56,9 +69,13 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     let (stop, stopped) = watch::channel(false);
     let main = event_source(&clients, &stack.queue);
     let low_priority = event_source(&clients, &stack.low_priority_queue);
+    let invoke = move |event, time_out| handle(worker.clone(), event, time_out);
     let loops = tokio::spawn(async move {
-        tokio::join!(main.run(invoke, stopped.clone()), low_priority.run(invoke, stopped));
+        tokio::join!(main.run(invoke.clone(), stopped.clone()), low_priority.run(invoke, stopped));
     });
+    if target.config.is_none() && args.origin.is_none() {
+        prewarm(&clients, &stack).await?;
+    }
     tokio::select! {
         () = end => {}
         () = engines.sweep_ttl_every(TTL_SWEEP) => {}
@@ -69,8 +86,44 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     loops.await.context("the queue loop")
 }
 
-async fn invoke(event: SqsEvent, _time_out: Duration) -> Result<SqsBatchResponse, Infallible> {
-    Ok(everfresh_worker::handle(event).await)
+async fn handle(worker: Arc<Worker>, event: SqsEvent, time_out: Duration) -> Result<SqsBatchResponse, BatchError> {
+    let (response, _metrics) = worker.handle(event, time_out).await?;
+    Ok(response)
+}
+
+/// The worker as a deployment has it, its settings read and checked the same way.
+fn worker(config: &Path, clients: &Clients, stack: &Stack) -> anyhow::Result<Worker> {
+    let settings = Settings::read(|variable| {
+        let time_out_ms = TIME_OUT.as_millis();
+        Some(match variable {
+            "EVERFRESH_CONFIG" => config.display().to_string(),
+            "FACETHEORY_CACHE_TABLE_NAME" => stack.table.clone(),
+            "EVERFRESH_BUCKET" => stack.bucket.clone(),
+            "EVERFRESH_QUEUE_URL" => stack.queue.clone(),
+            "EVERFRESH_LOW_PRIORITY_QUEUE_URL" => stack.low_priority_queue.clone(),
+            "EVERFRESH_DEAD_LETTER_QUEUE_URL" => stack.dead_letter_queue.clone(),
+            "EVERFRESH_FUNCTION_TIMEOUT_MS" => time_out_ms.to_string(),
+            "EVERFRESH_RENDER_DEADLINE_MS" => (time_out_ms - 10_000).to_string(),
+            "EVERFRESH_CLAIM_EXPIRY_MS" => (time_out_ms + 5_000).to_string(),
+            "EVERFRESH_VISIBILITY_MS" => (VISIBILITY_SECONDS * 1000).to_string(),
+            _ => return None,
+        })
+    })?;
+    let folder = config.parent().unwrap_or(Path::new("."));
+    let renderers = Arc::new(Renderers::new(folder, Clock::system()));
+    Ok(build::worker(&settings, config::load(config)?, clients, renderers)?)
+}
+
+/// Asks for the demo's pages, so that there is something to see.
+async fn prewarm(clients: &Clients, stack: &Stack) -> anyhow::Result<()> {
+    let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
+    let sender = Sender::new(clients.sqs.clone(), queues).producer("everfresh-dev", env!("CARGO_PKG_VERSION"));
+    for path in demo::PAGES {
+        let mut message = Message::path("demo", path);
+        message.reason = Reason::Prewarm;
+        sender.send(&message).await?;
+    }
+    Ok(())
 }
 
 fn event_source(clients: &Clients, queue_url: &str) -> EventSource {
@@ -109,8 +162,9 @@ fn announce(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()
     println!("  credentials        {ACCESS_KEY} / {SECRET_KEY}, region {REGION}");
     println!("  table, bucket      {table}, {bucket}");
     println!("  queue              {queue}");
+    println!("  configuration      {}", endpoints.config.display());
     println!();
-    println!("In another terminal: everfresh status");
+    println!("In another terminal: everfresh enqueue PATH, everfresh page show PATH, everfresh status");
     Ok(())
 }
 

@@ -2,7 +2,12 @@
 #![allow(clippy::print_stdout, reason = "what a command prints is its result")]
 
 mod args;
+mod config;
+mod demo;
 mod dev;
+mod enqueue;
+mod page;
+mod request;
 mod status;
 mod target;
 
@@ -11,16 +16,24 @@ use std::process::ExitCode;
 use clap::Parser;
 use everfresh_core::logs;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, ConfigCommand, PageCommand, RequestCommand};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
     // The engines chatter about every queue and bucket; what a person wants to see is what Everfresh does.
-    logs::init(logs::Format::detect(), "warn,everfresh=info,everfresh_local=info,everfresh_worker=info");
+    logs::init(
+        logs::Format::detect(),
+        "warn,everfresh=info,everfresh_core=info,everfresh_local=info,everfresh_worker=info",
+    );
+    let target = &args.target;
     let done = match args.command {
-        Command::Dev(dev) => dev::run(dev, &args.target).await,
-        Command::Status => status::run(&args.target).await,
+        Command::Dev(dev) => dev::run(dev, target).await,
+        Command::Enqueue(wish) => enqueue::run(wish, target).await,
+        Command::Page(PageCommand::Show(page)) => page::show(page, target).await,
+        Command::Request(RequestCommand::Show(request)) => request::show(request, target).await,
+        Command::Config(ConfigCommand::Check) => config::check(target),
+        Command::Status => status::run(target).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

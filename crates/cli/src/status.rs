@@ -44,7 +44,7 @@ pub(crate) async fn run(args: &TargetArgs) -> anyhow::Result<()> {
 }
 
 async fn gather(target: &Target) -> anyhow::Result<Status> {
-    let Target { clients, stack, name } = target;
+    let Target { clients, stack, name, .. } = target;
     let table = clients.dynamodb.describe_table().table_name(&stack.table).send().await;
     table.map_err(|e| anyhow!("the table {}: {}", stack.table, DisplayErrorContext(e)))?;
     let bucket = clients.s3.head_bucket().bucket(&stack.bucket).send().await;

@@ -1,17 +1,19 @@
 //! Which Everfresh a command talks to: the `dev` that runs on this machine, or a stack on AWS that was named. Never one by accident.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use aws_types::SdkConfig;
 use everfresh_core::clients::{Clients, Explicit, Patience, Reach, aws_sdk_config, plain_http_client};
 use everfresh_core::clock::Clock;
+use everfresh_core::config::Config;
 use everfresh_core::stack::Stack;
 use everfresh_local::data_dir::DataDir;
 use serde::{Deserialize, Serialize};
 
 use crate::args::TargetArgs;
+use crate::config;
 
 /// An Everfresh that can be talked to.
 pub(crate) struct Target {
@@ -19,6 +21,8 @@ pub(crate) struct Target {
     pub(crate) stack: Stack,
     /// For people: which one it is.
     pub(crate) name: String,
+    /// The configuration it goes by, where that is known.
+    config: Option<PathBuf>,
 }
 
 /// What a running `dev` writes into its data folder.
@@ -30,17 +34,30 @@ pub(crate) struct Endpoints {
     pub(crate) access_key: String,
     pub(crate) secret_key: String,
     pub(crate) stack: Stack,
+    /// The configuration that the worker goes by.
+    pub(crate) config: PathBuf,
 }
 
 impl Target {
     /// Finds it, and says on standard error which one it is.
     pub(crate) async fn resolve(args: &TargetArgs) -> anyhow::Result<Self> {
-        let target = match &args.stack {
+        let mut target = match &args.stack {
             Some(name) => Self::on_aws(name).await?,
             None => Self::on_this_machine(&args.data)?,
         };
+        if let Some(file) = &args.config {
+            target.config = Some(file.clone());
+        }
         eprintln!("→ {}", target.name);
         Ok(target)
+    }
+
+    /// The configuration that its worker goes by.
+    pub(crate) fn config(&self) -> anyhow::Result<Config> {
+        match &self.config {
+            Some(file) => config::load(file),
+            None => bail!("{}: name its configuration with --config FILE", self.name),
+        }
     }
 
     fn on_this_machine(data: &Path) -> anyhow::Result<Self> {
@@ -67,7 +84,7 @@ impl Target {
             clock: Clock::system(),
             retry_partition: None,
         });
-        Ok(Self { clients, stack: endpoints.stack, name })
+        Ok(Self { clients, stack: endpoints.stack, name, config: Some(endpoints.config) })
     }
 
     async fn on_aws(name: &str) -> anyhow::Result<Self> {
@@ -76,7 +93,7 @@ impl Target {
             bail!("--stack {name}: no AWS region is set: set AWS_REGION, or `region` in your AWS profile");
         };
         let stack = describe(&config, name).await?;
-        Ok(Self { clients: Clients::aws(&config), stack, name: format!("AWS stack {name} in {region}") })
+        Ok(Self { clients: Clients::aws(&config), stack, name: format!("AWS stack {name} in {region}"), config: None })
     }
 }
 

@@ -5,6 +5,7 @@
 //! | Where | What |
 //! |---|---|
 //! | [`message`] | the queue message, version 1: read strictly, written one way |
+//! | [`sender`] | sends it to the right queue |
 //! | [`key`] | [`IdempotencyKey`], the name a producer gives to one wish |
 //! | [`attributes`] | names of the message attributes that travel beside the body |
 //!
@@ -13,6 +14,8 @@
 pub mod attributes;
 pub mod key;
 pub mod message;
+pub mod sender;
 
 pub use key::{IdempotencyKey, KeyError};
 pub use message::{Message, MessageError, Reason, Target};
+pub use sender::{Queues, SendError, Sender};

@@ -8,6 +8,7 @@
 //! | [`record`] | one record, read and checked, or the reason why not |
 //! | [`group`] | records of one page: the first leads, the rest follow |
 //! | [`queue`] | what the queue is told: rejections, delays |
+//! | [`render`] | where pages come from: HTTP origins and built-in templates |
 //! | [`build`] | puts a worker together |
 //! | [`settings`] | the environment, read once |
 
@@ -16,6 +17,7 @@ pub mod group;
 pub mod handler;
 pub mod queue;
 pub mod record;
+pub mod render;
 pub mod settings;
 
 pub use handler::Worker;

@@ -1,6 +1,7 @@
 //! Route patterns: `/products/{id}`.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use serde::Deserialize;
 
@@ -27,6 +28,19 @@ enum Segment {
 /// The segments a pattern found, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params<'p>(Vec<(&'p str, &'p str)>);
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for segment in &self.segments {
+            match segment {
+                Segment::Literal(literal) => write!(f, "/{literal}")?,
+                Segment::One(name) => write!(f, "/{{{name}}}")?,
+                Segment::Rest(name) => write!(f, "/{{*{name}}}")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 impl<'p> Params<'p> {
     /// The segment with that name, in canonical form.

@@ -112,6 +112,15 @@ impl PageHash {
         Digest::parse(hex).map(Self)
     }
 
+    /// Partition key of the tenant's page with this hash; none where the table's keys are not hashes.
+    pub fn pk(&self, tenant: &Tenant, layout: KeyLayout) -> Option<String> {
+        match (layout.raw_keys, layout.single_tenant) {
+            (true, _) => None,
+            (false, true) => Some(format!("CACHE#{self}")),
+            (false, false) => Some(format!("TENANT#{tenant}#CACHE#{self}")),
+        }
+    }
+
     /// The digest itself.
     pub fn digest(&self) -> Digest {
         self.0
@@ -219,6 +228,15 @@ mod tests {
         assert_eq!(Tenant::parse(&"a".repeat(2048)), Err(TenantError::TooLong { bytes: 2048 }));
         for raw in ["a", "7", "acme-eu_2", &"a".repeat(64)] {
             assert_eq!(Tenant::parse(raw).unwrap().as_str(), raw);
+        }
+    }
+
+    #[test]
+    fn hash_alone_leads_to_the_same_partition() {
+        let page = page("acme", "/a");
+        for layout in LAYOUTS {
+            let expected = (!layout.raw_keys).then(|| page.pk(layout));
+            assert_eq!(page.hash().pk(page.tenant(), layout), expected);
         }
     }
 

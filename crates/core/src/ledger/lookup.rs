@@ -6,8 +6,8 @@ use super::rows::{self, RowError, s};
 use super::{Claim, Ledger};
 use crate::domain::health::Health;
 use crate::domain::page::{LockRow, Meta, ReqRow};
-use crate::domain::page_key::PageKey;
-use crate::domain::request::{IdempotencyKey, req_sk};
+use crate::domain::page_key::{PageKey, Tenant};
+use crate::domain::request::{Handle, IdempotencyKey, req_sk};
 
 /// A page's rows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,18 @@ impl Ledger {
     /// Reads the record of one request, consistently.
     pub async fn request(&self, page: &PageKey, key: &IdempotencyKey) -> Result<Option<ReqRow>, LedgerError> {
         self.record(&self.pk(page), &req_sk(key)).await
+    }
+
+    /// Reads the record that a public handle names, consistently. None also where the table's keys are not hashes.
+    pub async fn request_by_handle(&self, tenant: &Tenant, handle: &Handle) -> Result<Option<ReqRow>, LedgerError> {
+        let (pk, key) = match handle {
+            Handle::Page { page, key } => (page.pk(tenant, self.layout), key),
+            Handle::Inval { key } => (Some(tenant.inval_pk()), key),
+        };
+        match pk {
+            Some(pk) => self.record(&pk, &req_sk(key)).await,
+            None => Ok(None),
+        }
     }
 
     /// Reads what became of a claim, consistently: after a lost answer, this is the truth.

@@ -1,0 +1,70 @@
+//! The configuration that a command goes by, and `everfresh config check`.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use everfresh_core::config::{Config, Render, TenantConfig};
+use everfresh_core::domain::page_key::Tenant;
+
+use crate::args::TargetArgs;
+
+pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
+    let file = target.config.as_deref().unwrap_or(Path::new("everfresh.toml"));
+    let config = load(file)?;
+    let tenants: Vec<&TenantConfig> = config.tenants().collect();
+    for tenant in &tenants {
+        if let Render::Lambda(function) = &tenant.render {
+            bail!(
+                "{}: tenant.{}.render: lambda = \"{function}\": Lambda renderers are not available in this version, use http or templates",
+                file.display(),
+                tenant.tenant
+            );
+        }
+    }
+    if target.json {
+        let tenants: Vec<_> = tenants
+            .iter()
+            .map(|tenant| {
+                let routes: Vec<String> = tenant.routes().iter().map(|route| route.path.to_string()).collect();
+                serde_json::json!({"tenant": tenant.tenant.as_str(), "hosts": tenant.hosts, "routes": routes})
+            })
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&serde_json::json!({"ok": true, "tenants": tenants}))?);
+        return Ok(());
+    }
+    println!("{} is right.", file.display());
+    for tenant in tenants {
+        println!("\n{}  {}", tenant.tenant, tenant.hosts.join(", "));
+        for route in tenant.routes() {
+            let stale = route.max_stale.map_or("for ever".to_owned(), |time| format!("for {time}"));
+            println!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate);
+        }
+    }
+    Ok(())
+}
+
+/// Reads and checks a file.
+pub(crate) fn load(file: &Path) -> anyhow::Result<Config> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("{} cannot be read: name the configuration with --config FILE", file.display()))?;
+    Config::parse(&text).map_err(|error| anyhow!("{}: {}", file.display(), error.to_string().trim_end()))
+}
+
+/// The tenant that was named, or the only one there is.
+pub(crate) fn tenant<'c>(config: &'c Config, named: Option<&str>) -> anyhow::Result<&'c TenantConfig> {
+    let names = || config.tenants().map(|tenant| tenant.tenant.to_string()).collect::<Vec<_>>().join(", ");
+    match named {
+        Some(name) => {
+            let tenant = Tenant::parse(name).with_context(|| format!("--tenant {name}"))?;
+            config.tenant(&tenant).with_context(|| format!("--tenant {name}: the configuration has {}", names()))
+        }
+        None => {
+            let mut all = config.tenants();
+            match (all.next(), all.next()) {
+                (Some(only), None) => Ok(only),
+                _ => bail!("whose page? name one of {} with --tenant", names()),
+            }
+        }
+    }
+}

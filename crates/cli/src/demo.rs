@@ -1,0 +1,54 @@
+//! The demo site that `dev` shows when it is given nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use everfresh_local::data_dir::DataDir;
+
+/// Its files, by their place beside `everfresh.toml`.
+const FILES: [(&str, &str); 9] = [
+    ("everfresh.toml", include_str!("../demo/everfresh.toml")),
+    ("site/404.html", include_str!("../demo/site/404.html")),
+    ("site/_card.html", include_str!("../demo/site/_card.html")),
+    ("site/_layout.html", include_str!("../demo/site/_layout.html")),
+    ("site/about.html", include_str!("../demo/site/about.html")),
+    ("site/data.json", include_str!("../demo/site/data.json")),
+    ("site/index.html", include_str!("../demo/site/index.html")),
+    ("site/products.html", include_str!("../demo/site/products.html")),
+    ("site/products/_.html", include_str!("../demo/site/products/_.html")),
+];
+
+/// Pages that are worth having ready.
+pub(crate) const PAGES: [&str; 3] = ["/", "/products", "/about"];
+
+/// Lays the demo out in the data folder, where it can be edited, and returns its configuration. What is there already stays, unless
+/// `fresh`.
+pub(crate) fn lay_out(dir: &DataDir, fresh: bool) -> anyhow::Result<PathBuf> {
+    let folder = dir.file("demo");
+    for (name, text) in FILES {
+        let file = folder.join(name);
+        if fresh || !file.exists() {
+            write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        }
+    }
+    Ok(folder.join("everfresh.toml"))
+}
+
+/// A configuration under which every path comes from one server, and returns its place.
+pub(crate) fn for_origin(dir: &DataDir, origin: &str) -> anyhow::Result<PathBuf> {
+    let file = dir.file("origin").join("everfresh.toml");
+    let text = format!(
+        "[tenant.demo]\nhosts = [\"localhost\", \"127.0.0.1\"]\nrender = {{ http = {origin:?} }}\n\n\
+         [[tenant.demo.route]]\npath = \"/{{*rest}}\"\nrevalidate = \"10s\"\nmax_stale = \"1h\"\n"
+    );
+    write(&file, &text).with_context(|| format!("writing {}", file.display()))?;
+    Ok(file)
+}
+
+fn write(file: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(file, text)
+}

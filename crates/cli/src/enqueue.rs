@@ -1,0 +1,46 @@
+//! `everfresh enqueue`: one wish.
+
+use anyhow::Context;
+use everfresh_core::domain::request::Handle;
+use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender};
+
+use crate::args::{EnqueueArgs, ReasonArg, TargetArgs};
+use crate::config::tenant;
+use crate::target::Target;
+
+pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Result<()> {
+    let json = target.json;
+    let target = Target::resolve(target).await?;
+    let config = target.config()?;
+    let tenant = tenant(&config, args.tenant.as_deref())?;
+    let mut message = match (&args.path, &args.tag) {
+        (Some(path), _) => Message::path(tenant.tenant.as_str(), path),
+        (None, tag) => Message::tag(tenant.tenant.as_str(), tag.as_deref().unwrap_or_default()),
+    };
+    message.reason = match args.reason {
+        ReasonArg::Changed => Reason::Changed,
+        ReasonArg::Expired => Reason::Expired,
+        ReasonArg::Prewarm => Reason::Prewarm,
+    };
+    message.idempotency_key = args.key.as_deref().map(IdempotencyKey::parse).transpose().context("--key")?;
+    // Refused here rather than by the worker: the dead-letter queue is no place for a typing error.
+    let accepted = config.accept(message.clone(), None, "not-known-yet").context("this request would be rejected")?;
+    let queues = Queues { main: target.stack.queue.clone(), low_priority: target.stack.low_priority_queue.clone() };
+    let sender = Sender::new(target.clients.sqs.clone(), queues).producer("everfresh-cli", env!("CARGO_PKG_VERSION"));
+    let message_id = sender.send(&message).await?;
+    let key = match message.idempotency_key {
+        Some(key) => key,
+        None => IdempotencyKey::parse(&message_id).context("the queue's message id")?,
+    };
+    let handle = match accepted.resolved {
+        Some(resolved) => Handle::Page { page: resolved.page.hash(), key },
+        None => Handle::Inval { key },
+    };
+    if json {
+        let answer = serde_json::json!({"handle": handle.to_string(), "message_id": message_id});
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+    } else {
+        println!("enqueued: everfresh request show {handle}");
+    }
+    Ok(())
+}

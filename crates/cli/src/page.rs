@@ -1,0 +1,84 @@
+//! `everfresh page show`: what is published, how fresh it is, who works on it.
+
+use anyhow::Context;
+use everfresh_core::domain::freshness::{Freshness, freshness};
+use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::ledger::Ledger;
+
+use crate::args::{PageArgs, TargetArgs};
+use crate::config::tenant;
+use crate::target::Target;
+
+pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<()> {
+    let json = target.json;
+    let target = Target::resolve(target).await?;
+    let config = target.config()?;
+    let tenant = tenant(&config, args.tenant.as_deref())?;
+    let resolved =
+        tenant.resolve(&args.path).with_context(|| format!("{} is no page of {}", args.path, tenant.tenant))?;
+    let page = &resolved.page;
+    let ledger = Ledger::new(&target.clients, &target.stack.table, KeyLayout::default());
+    let state = ledger.lookup(page).await?;
+    let now_ms = ledger.time().now_ms();
+    let policy = resolved.route.policy(0, 2_000);
+    let epoch_ms = ledger.epoch(page.tenant()).await?;
+    let tags = state.meta.as_ref().map_or(&[][..], |meta| &meta.tags);
+    let invalidations = ledger.invalidations(page, tags, epoch_ms).await?;
+    let freshness = freshness(state.meta.as_ref(), &state.health, &invalidations, &policy, now_ms);
+    let lease = state.lock.as_ref().filter(|lock| lock.held(now_ms));
+    let fresh = match freshness {
+        Freshness::Fresh { until_ms } => format!("fresh for {} s", until_ms.saturating_sub(now_ms).div_ceil(1000)),
+        Freshness::Stale { why } => format!("stale ({why:?})").to_lowercase(),
+        Freshness::Expired { why } => format!("expired ({why:?})").to_lowercase(),
+        Freshness::Missing => "missing: it has never been published".to_owned(),
+        Freshness::Gone => "gone: it was purged".to_owned(),
+    };
+    if json {
+        let meta = state.meta.as_ref().map(|meta| {
+            serde_json::json!({
+                "version": meta.version.map(|version| version.to_string()),
+                "status": meta.status,
+                "s3_key": meta.s3_key,
+                "generated_at": meta.generated_at,
+                "revalidate_seconds": meta.revalidate_seconds,
+                "source_ms": meta.source_ms,
+                "body_bytes": meta.body_bytes,
+                "etag": meta.etag,
+                "tags": meta.tags.iter().map(|tag| tag.as_str()).collect::<Vec<_>>(),
+            })
+        });
+        let shown = serde_json::json!({
+            "page": page.to_string(),
+            "hash": page.hash().to_string(),
+            "freshness": fresh,
+            "published": meta,
+            "leased_until": lease.map(|lock| lock.lease_expires_at),
+            "failures": state.health.failures,
+            "pinned": state.health.pinned(),
+        });
+        println!("{}", serde_json::to_string_pretty(&shown)?);
+        return Ok(());
+    }
+    println!("page       {} of {}", page.path().as_str(), page.tenant());
+    println!("hash       {}", page.hash());
+    println!("freshness  {fresh}");
+    if let Some(meta) = &state.meta {
+        let version = meta.version.map_or("(another language's)".to_owned(), |version| version.to_string());
+        println!("version    {version}");
+        println!("status     {}", meta.status.map_or("?".to_owned(), |status| status.to_string()));
+        println!("body       s3://{}/{}", target.stack.bucket, meta.s3_key);
+        println!("bytes      {}", meta.body_bytes.map_or("?".to_owned(), |bytes| bytes.to_string()));
+        let tags: Vec<&str> = meta.tags.iter().map(|tag| tag.as_str()).collect();
+        println!("tags       {}", tags.join(", "));
+    }
+    if let Some(lock) = lease {
+        println!("lease      held until {}", lock.lease_expires_at);
+    }
+    if state.health.failures > 0 {
+        println!("failures   {} in a row", state.health.failures);
+    }
+    if state.health.pinned() {
+        println!("pinned     yes");
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! `everfresh request show`: how far a request has come.
+
+use anyhow::{Context, bail};
+use everfresh_core::domain::events::Event;
+use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::domain::request::Handle;
+use everfresh_core::ledger::Ledger;
+
+use crate::args::{RequestArgs, TargetArgs};
+use crate::config::tenant;
+use crate::target::Target;
+
+pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Result<()> {
+    let handle: Handle = args.handle.parse().with_context(|| format!("{:?}", args.handle))?;
+    let json = target.json;
+    let target = Target::resolve(target).await?;
+    let config = target.config()?;
+    let tenant = tenant(&config, args.tenant.as_deref())?;
+    let ledger = Ledger::new(&target.clients, &target.stack.table, KeyLayout::default());
+    let Some(row) = ledger.request_by_handle(&tenant.tenant, &handle).await? else {
+        bail!(
+            "no record of {handle}: it waits in the queue, or was granted by a version that another request caused, \
+             or was rejected before it was claimed"
+        );
+    };
+    if json {
+        let events: Vec<_> = row
+            .events
+            .iter()
+            .map(|event| serde_json::json!({"seq": event.seq, "at_ms": event.at_ms, "stage": stage(event)}))
+            .collect();
+        let shown = serde_json::json!({
+            "handle": handle.to_string(),
+            "status": row.status.as_str(),
+            "attempts": row.attempts,
+            "error_class": row.error_class.map(|class| class.as_str()),
+            "result_s3_key": row.result_s3_key,
+            "events": events,
+        });
+        println!("{}", serde_json::to_string_pretty(&shown)?);
+        return Ok(());
+    }
+    println!("status    {}", row.status.as_str());
+    println!("attempts  {}", row.attempts);
+    if let Some(class) = row.error_class {
+        println!("error     {}", class.as_str());
+    }
+    if let Some(key) = &row.result_s3_key {
+        println!("result    s3://{}/{key}", target.stack.bucket);
+    }
+    let first_ms = row.events.first().map_or(0, |event| event.at_ms);
+    for event in &row.events {
+        println!("  {:>5}  +{:>6} ms  {}", event.seq, event.at_ms.saturating_sub(first_ms), stage(event));
+    }
+    Ok(())
+}
+
+/// The stage's name, or its number if a newer version added it.
+fn stage(event: &Event) -> String {
+    event.stage().map_or_else(|| (event.seq % 100).to_string(), |stage| stage.as_str().to_owned())
+}

@@ -1,0 +1,137 @@
+//! Runs the checker and keeps what it found.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, HasDiscoveries, Model, Path};
+
+use crate::guards::Guards;
+use crate::properties::all;
+use crate::scopes::{Scope, scope};
+use crate::{Action, Event, Everfresh, Expect, Removal, State};
+
+/// What one search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Distinct states.
+    pub states: usize,
+    /// The longest path.
+    pub depth: usize,
+    /// Wall time.
+    pub time: Duration,
+    /// The property that broke first, with a shortest path to it.
+    pub broken: Option<Counterexample>,
+    /// Events that the scope wanted and did not reach.
+    pub missing: Vec<Event>,
+}
+
+/// A path to a state in which a property does not hold.
+#[derive(Clone, Debug)]
+pub struct Counterexample {
+    /// The property.
+    pub property: &'static str,
+    /// The scope in which it was found.
+    pub scope: &'static str,
+    /// The states, each with the step that was taken from it.
+    pub path: Vec<(State, Option<Action>)>,
+}
+
+impl Counterexample {
+    /// Steps from the start.
+    pub fn steps(&self) -> usize {
+        self.path.len() - 1
+    }
+}
+
+/// Larger searches are not repeated to shorten the path; theirs is at most a step or two longer.
+const SHORTEN_BELOW: usize = 500_000;
+
+/// Searches a scope, whole or until something breaks: anything, or only the given property.
+pub fn check(scope: Scope, guards: Guards, only: Option<&'static str>) -> Found {
+    let start = Instant::now();
+    let mut found = search(scope, guards, only, usize::MAX);
+    while let Some(example) = &found.broken
+        && found.states < SHORTEN_BELOW
+    {
+        // The search ends some states after the first violation and keeps the last path.
+        let shorter = search(scope, guards, only, example.steps());
+        if shorter.broken.is_none() {
+            break;
+        }
+        found.broken = shorter.broken;
+    }
+    found.time = start.elapsed();
+    found
+}
+
+/// Tries a removal in its scopes until something breaks.
+pub fn try_removal(removal: &Removal) -> Found {
+    let mut guards = Guards::all();
+    for &guard in removal.guards {
+        guards = guards.without(guard);
+    }
+    let mut sum = Found { states: 0, depth: 0, time: Duration::ZERO, broken: None, missing: Vec::new() };
+    let only = match removal.expect {
+        Expect::Breaks(property) => Some(property),
+        Expect::Nothing(_) => None,
+    };
+    for scope in removal.scopes.iter().filter_map(|name| scope(name)) {
+        let found = check(scope, guards, only);
+        sum.states += found.states;
+        sum.depth = sum.depth.max(found.depth);
+        sum.time += found.time;
+        sum.broken = found.broken;
+        if sum.broken.is_some() {
+            break;
+        }
+    }
+    sum
+}
+
+/// Searches paths of fewer than `steps` steps.
+fn search(scope: Scope, guards: Guards, only: Option<&'static str>, steps: usize) -> Found {
+    let start = Instant::now();
+    let mut builder = Everfresh::new(scope, guards).checker().finish_when(match only {
+        Some(property) => HasDiscoveries::AnyOf(BTreeSet::from([property])),
+        None => HasDiscoveries::AnyFailures,
+    });
+    if steps != usize::MAX {
+        // The start counts as depth one, and the given depth itself is left out.
+        builder = builder.target_max_depth(steps + 1);
+    }
+    let checker = builder.spawn_bfs().join();
+    let mut examples: Vec<Counterexample> = Vec::new();
+    let mut discoveries = checker.discoveries();
+    for property in all() {
+        if only.is_some_and(|only| only != property.name) {
+            continue;
+        }
+        if let Some(path) = discoveries.remove(property.name) {
+            examples.push(first_violation(checker.model(), scope.name, property, path));
+        }
+    }
+    let reached = |event: &&Event| !checker.model().has_reached(**event);
+    Found {
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        time: start.elapsed(),
+        broken: examples.into_iter().min_by_key(Counterexample::steps),
+        missing: scope.reaches.iter().filter(reached).copied().collect(),
+    }
+}
+
+/// Cuts a path off where the property stops holding.
+fn first_violation(
+    model: &Everfresh,
+    scope: &'static str,
+    property: stateright::Property<Everfresh>,
+    path: Path<State, Action>,
+) -> Counterexample {
+    let mut path = path.into_vec();
+    let end = path.iter().position(|(s, _)| !(property.condition)(model, s));
+    if let Some(end) = end {
+        path.truncate(end + 1);
+        path[end].1 = None;
+    }
+    Counterexample { property: property.name, scope, path }
+}

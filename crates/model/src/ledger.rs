@@ -1,0 +1,332 @@
+//! The table and the bucket: every conditional write, applied atomically whenever it arrives.
+
+use crate::Everfresh;
+use crate::events::Event;
+use crate::guards::Guard;
+use crate::properties::Broken;
+use crate::state::{Kind, Lock, Meta, NO_VERSION, Req, Rev, State, Status, Tick, Token};
+
+/// A write as it travels: what it carries was fixed when it was sent, also its idea of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// Create REQ if there is none.
+    Claim {
+        /// REQ's key.
+        key: u8,
+        /// The payload's hash.
+        hash: u8,
+        /// The attempt.
+        owner: Token,
+    },
+    /// Replace exactly the row that the claim returned.
+    Takeover {
+        /// REQ's key.
+        key: u8,
+        /// The payload's hash.
+        hash: u8,
+        /// The attempt.
+        owner: Token,
+        /// The row that was returned.
+        from: Req,
+    },
+    /// Put LOCK if there is none, or if it has expired by the sender's clock.
+    Acquire {
+        /// The lease token.
+        token: Token,
+        /// The sender judges an aged lease expired.
+        sees_expired: bool,
+    },
+    /// Extend LOCK if it still carries one's own token.
+    Reacquire {
+        /// The lease token.
+        token: Token,
+    },
+    /// Store a body.
+    Upload {
+        /// The object's key.
+        key: Token,
+        /// The revision that the body shows.
+        rev: Rev,
+    },
+    /// The publishing transaction.
+    Commit(Commit),
+    /// REQ to FAILED, LOCK released, HEALTH cools down; each half only where it is one's own.
+    Fail {
+        /// REQ's key.
+        key: u8,
+        /// The attempt.
+        token: Token,
+    },
+    /// REQ opened again without counting the attempt, LOCK released; each half only where it is one's own.
+    GiveBack {
+        /// REQ's key.
+        key: u8,
+        /// The attempt.
+        token: Token,
+    },
+    /// `wanted_at` on HEALTH.
+    Wanted,
+}
+
+/// The publishing transaction, frozen when it is first sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Commit {
+    /// REQ's key.
+    pub key: u8,
+    /// The message that leads.
+    pub lead: u8,
+    /// The attempt.
+    pub token: Token,
+    /// META as lookup saw it.
+    pub seen: Option<Meta>,
+    /// The new META.
+    pub meta: Meta,
+    /// Clears the failures that lookup saw.
+    pub clears_failures: bool,
+    /// By its `:now` an aged lease has expired.
+    pub sees_expired: bool,
+}
+
+/// What the store answers. A lost condition is an answer, not an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Applied.
+    Done,
+    /// There is a row already: this one.
+    Exists(Req),
+    /// A condition failed.
+    Refused(Refusal),
+}
+
+/// Why a transaction was refused, one flag per item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// META is no longer what was seen.
+    pub meta_moved: bool,
+    /// REQ belongs to someone else.
+    pub claim_lost: bool,
+    /// LOCK carries another token or is gone.
+    pub lease_lost: bool,
+    /// LOCK is one's own but has expired.
+    pub lease_expired: bool,
+}
+
+const REFUSED: Answer =
+    Answer::Refused(Refusal { meta_moved: false, claim_lost: false, lease_lost: false, lease_expired: false });
+
+impl Everfresh {
+    /// Applies a write to the tables as they are now.
+    pub(crate) fn apply(&self, s: &mut State, write: Write) -> Answer {
+        match write {
+            Write::Claim { key, hash, owner } => claim(s, key, hash, owner),
+            Write::Takeover { key, hash, owner, from } => self.takeover(s, key, hash, owner, from),
+            Write::Acquire { token, sees_expired } => self.acquire(s, token, sees_expired),
+            Write::Reacquire { token } => match &mut s.lock {
+                Some(lock) if lock.token == token => {
+                    lock.aged = false;
+                    Answer::Done
+                }
+                _ => REFUSED,
+            },
+            Write::Upload { key, rev } => self.upload(s, key, rev),
+            Write::Commit(commit) => self.commit(s, commit),
+            Write::Fail { key, token } => self.fail(s, key, token),
+            Write::GiveBack { key, token } => self.give_back(s, key, token),
+            Write::Wanted => {
+                if s.health.pinned || !self.guards.on(Guard::WantedNeedsPin) {
+                    s.health.wanted = true;
+                    Answer::Done
+                } else {
+                    REFUSED
+                }
+            }
+        }
+    }
+
+    fn takeover(&self, s: &mut State, key: u8, hash: u8, owner: Token, from: Req) -> Answer {
+        let row = &mut s.reqs[key as usize];
+        let unmoved =
+            row.is_some_and(|row| (row.owner, row.status, row.past_ttl) == (from.owner, from.status, from.past_ttl));
+        if !unmoved && self.guards.on(Guard::TakeoverExact) {
+            return REFUSED;
+        }
+        let attempts = if from.past_ttl { 0 } else { from.attempts };
+        *row = Some(Req { attempts: attempts + 1, ..started(hash, owner) });
+        Answer::Done
+    }
+
+    fn acquire(&self, s: &mut State, token: Token, sees_expired: bool) -> Answer {
+        let held = s.lock.is_some_and(|lock| {
+            let expired = lock.aged && sees_expired;
+            lock.token != token && !expired
+        });
+        if held && self.guards.on(Guard::LeaseExclusive) {
+            return REFUSED;
+        }
+        s.lock = Some(Lock { token, aged: false });
+        Answer::Done
+    }
+
+    /// If-None-Match: finding one's own key taken is success, and the first body stays.
+    fn upload(&self, s: &mut State, key: Token, rev: Rev) -> Answer {
+        match s.bodies.iter_mut().find(|(k, _)| *k == key) {
+            Some(body) if !self.guards.on(Guard::UniqueS3Key) => body.1 = rev,
+            Some(_) => {}
+            None => {
+                s.bodies.push((key, rev));
+                s.bodies.sort_unstable();
+            }
+        }
+        Answer::Done
+    }
+
+    fn commit(&self, s: &mut State, commit: Commit) -> Answer {
+        let row = s.reqs[commit.key as usize];
+        let mine = s.lock.is_some_and(|lock| lock.token == commit.token);
+        let expired = s.lock.is_some_and(|lock| lock.aged) && commit.sees_expired;
+        let moved = !self.same_row(s.meta, commit.seen);
+        let refusal = Refusal {
+            meta_moved: moved && self.guards.on(Guard::MetaCondition),
+            claim_lost: row.is_none_or(|row| row.owner != commit.token) && self.guards.on(Guard::ClaimOwnerOnCommit),
+            lease_lost: !mine && self.guards.on(Guard::LockTokenCondition),
+            lease_expired: mine && expired && self.guards.on(Guard::LockExpiryCondition),
+        };
+        if refusal != Refusal::default() {
+            return Answer::Refused(refusal);
+        }
+        self.judge(s, commit);
+        let asked = self.readers_ask(s);
+        self.publish(s, commit.meta);
+        if asked && !self.readers_ask(s) {
+            self.note(Event::WatermarkAnswered);
+        }
+        s.reqs[commit.key as usize] = Some(Req {
+            status: Status::Completed,
+            aged: false,
+            ..row.unwrap_or(started(self.plan(commit.lead).hash, commit.token))
+        });
+        s.commits[commit.key as usize] += 1;
+        if mine {
+            s.lock = None;
+        }
+        if commit.clears_failures {
+            s.health.cooldown = false;
+        }
+        Answer::Done
+    }
+
+    /// Notes which rule the commit breaks; with all guards on it breaks none.
+    fn judge(&self, s: &mut State, commit: Commit) {
+        let Some(old) = s.meta else { return };
+        if Some(old) != commit.seen {
+            s.broken |= Broken::Linear as u8;
+        }
+        if old.version != NO_VERSION && commit.meta.version.0 <= old.version.0 {
+            s.broken |= Broken::Grows as u8;
+        }
+        if old.rev > commit.meta.rev {
+            s.broken |= Broken::Older as u8;
+        }
+        if s.health.pinned {
+            s.broken |= Broken::Pin as u8;
+        }
+        if old.kind == Kind::Tombstone && s.msgs[commit.lead as usize].before_purge {
+            s.broken |= Broken::Gone as u8;
+        }
+        if old.kind == Kind::Foreign {
+            self.note(Event::ForeignRowReplaced);
+        }
+    }
+
+    /// Replaces META, keeping the version that it replaces.
+    pub(crate) fn publish(&self, s: &mut State, meta: Meta) {
+        if let Some(old) = s.meta
+            && old.kind == Kind::Page
+            && old.body != meta.body
+        {
+            s.previous = Some(old);
+        }
+        s.best = s.best.max(meta.rev);
+        s.meta = Some(meta);
+    }
+
+    fn fail(&self, s: &mut State, key: u8, token: Token) -> Answer {
+        let mut answer = REFUSED;
+        if let Some(row) = &mut s.reqs[key as usize] {
+            let mine = row.owner == token && row.status == Status::Started;
+            if mine || !self.guards.on(Guard::FailConditioned) {
+                row.status = Status::Failed;
+                s.health.cooldown = true;
+                answer = Answer::Done;
+            }
+        }
+        release(s, token);
+        answer
+    }
+
+    fn give_back(&self, s: &mut State, key: u8, token: Token) -> Answer {
+        let mut answer = REFUSED;
+        if let Some(row) = &mut s.reqs[key as usize] {
+            let mine = row.owner == token && row.status == Status::Started;
+            if mine || !self.guards.on(Guard::GiveBackConditioned) {
+                // Nobody owns it: an owner that was restored would let a late takeover through again.
+                *row = Req {
+                    owner: 0,
+                    status: Status::Started,
+                    aged: true,
+                    attempts: row.attempts.saturating_sub(1),
+                    ..*row
+                };
+                answer = Answer::Done;
+            }
+        }
+        release(s, token);
+        answer
+    }
+
+    /// What the condition on META compares: the version, or what a foreign row has instead.
+    fn same_row(&self, now: Option<Meta>, seen: Option<Meta>) -> bool {
+        let (Some(now), Some(seen)) = (now, seen) else {
+            return now.is_none() && seen.is_none();
+        };
+        if seen.version != NO_VERSION {
+            return now.version == seen.version;
+        }
+        let no_version = now.version == NO_VERSION || !self.guards.on(Guard::ForeignRowHasNoVersion);
+        // The revision stands for the etag, as the same content has the same one.
+        let same_etag = now.rev == seen.rev || !self.guards.on(Guard::ForeignEtagCompared);
+        let same_place = (now.body, now.generated_at) == (seen.body, seen.generated_at);
+        no_version && same_etag && same_place
+    }
+
+    /// The number of the version that follows `seen`.
+    pub(crate) fn next_version(&self, seen: Option<Meta>, source_ms: Option<Tick>, now: Tick) -> Tick {
+        let wanted = source_ms.unwrap_or(now);
+        match seen {
+            Some(meta) if meta.version == NO_VERSION => wanted.max(meta.generated_at),
+            Some(meta) if self.guards.on(Guard::VersionAbovePrevious) => wanted.max(meta.version.0 + 1),
+            _ => wanted,
+        }
+    }
+}
+
+fn claim(s: &mut State, key: u8, hash: u8, owner: Token) -> Answer {
+    match s.reqs[key as usize] {
+        Some(row) => Answer::Exists(row),
+        None => {
+            s.reqs[key as usize] = Some(started(hash, owner));
+            Answer::Done
+        }
+    }
+}
+
+fn started(hash: u8, owner: Token) -> Req {
+    Req { hash, owner, status: Status::Started, aged: false, attempts: 1, past_ttl: false }
+}
+
+/// Deletes LOCK if it carries the token.
+pub(crate) fn release(s: &mut State, token: Token) {
+    if s.lock.is_some_and(|lock| lock.token == token) {
+        s.lock = None;
+    }
+}

@@ -1,0 +1,152 @@
+//! The invariants, as predicates over one state.
+
+use stateright::Property;
+
+use crate::Everfresh;
+use crate::coverage::stale;
+use crate::scopes::Simultaneous;
+use crate::state::{At, ForeignAt, Kind, OpAt, Place, READERS, State, Status};
+
+/// Rules that a single write can break; noted when it is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Broken {
+    /// A commit replaced a row that it had not seen.
+    Linear = 1,
+    /// A version's number did not grow.
+    Grows = 2,
+    /// Older content replaced newer content.
+    Older = 4,
+    /// A worker replaced a pinned page.
+    Pin = 8,
+    /// A request older than the purge brought the page back.
+    Gone = 16,
+}
+
+/// I1: a `changed` request that was acked is covered, pinned with `wanted_at`, or in the DLQ.
+pub const I1: &str = "I1 acked means covered";
+/// I2, first half.
+pub const I2_LINEAR: &str = "I2 commits are linear";
+/// I2, second half.
+pub const I2_GROWS: &str = "I2 versions grow";
+/// I2's purpose.
+pub const I2_OLDER: &str = "I2 nothing older over newer";
+/// I3.
+pub const I3: &str = "I3 one commit per request";
+/// I4.
+pub const I4: &str = "I4 the body is the committed one";
+/// I5.
+pub const I5: &str = "I5 no FAILED after commit";
+/// I6.
+pub const I6: &str = "I6 when quiet, everything settles";
+/// A pinned page stays.
+pub const PIN: &str = "P1 pinned stays pinned";
+/// A purged page stays gone.
+pub const GONE: &str = "P2 purged stays gone";
+/// Requests that were sent at the same moment cost little.
+pub const ECONOMY: &str = "P3 simultaneous requests cost two";
+
+/// All properties; each holds in every reachable state.
+pub fn all() -> Vec<Property<Everfresh>> {
+    vec![
+        Property::always(I1, acked_means_covered),
+        Property::always(I2_LINEAR, |_, s| intact(s, Broken::Linear)),
+        Property::always(I2_GROWS, |_, s| intact(s, Broken::Grows)),
+        Property::always(I2_OLDER, |_, s| intact(s, Broken::Older)),
+        Property::always(I3, |_, s: &State| s.commits.iter().all(|&n| n <= 1)),
+        Property::always(I4, |_, s| body_is_committed(s)),
+        Property::always(I5, |_, s| no_failed_after_commit(s)),
+        Property::always(I6, |model: &Everfresh, s: &State| !quiet(s) || model.settles(s)),
+        Property::always(PIN, |_, s| intact(s, Broken::Pin)),
+        Property::always(GONE, |_, s| intact(s, Broken::Gone)),
+        Property::always(ECONOMY, |model: &Everfresh, s: &State| match model.scope.simultaneous {
+            Simultaneous::No => true,
+            Simultaneous::TwoCommits => s.commits.iter().sum::<u8>() <= 2,
+            Simultaneous::TwoRenders => s.renders <= 2,
+        }),
+    ]
+}
+
+fn intact(s: &State, rule: Broken) -> bool {
+    s.broken & rule as u8 == 0
+}
+
+/// Judged by the truth (revisions), never by the clocks that the protocol compares.
+fn acked_means_covered(model: &Everfresh, s: &State) -> bool {
+    let published = s.meta.map_or(0, |meta| meta.rev);
+    s.msgs.iter().all(|msg| {
+        let kept_back = s.health.pinned && (msg.wanted || s.best >= msg.rev);
+        msg.place != Place::Acked || published >= msg.rev || kept_back || model.readers_ask(s)
+    })
+}
+
+fn body_is_committed(s: &State) -> bool {
+    match s.meta {
+        Some(meta) if meta.kind == Kind::Page => s.body(meta.body) == Some(meta.rev),
+        _ => true,
+    }
+}
+
+fn no_failed_after_commit(s: &State) -> bool {
+    s.reqs.iter().zip(s.commits).all(|(row, commits)| {
+        let failed = row.is_some_and(|row| row.status == Status::Failed);
+        !failed || commits == 0
+    })
+}
+
+fn quiet(s: &State) -> bool {
+    s.workers.iter().all(|worker| worker.at == At::Idle) && s.operator.0 == OpAt::Idle && s.foreign.0 == ForeignAt::Idle
+}
+
+impl Everfresh {
+    /// From here, without further faults, one worker and the readers bring everything to an end.
+    fn settles(&self, s: &State) -> bool {
+        let model = self.silent();
+        let mut s = s.clone();
+        s.budget = Default::default();
+        s.net.clear();
+        s.clock += 40;
+        for _round in 0..4 {
+            for m in 0..READERS {
+                if s.msgs[m].place == Place::Queued {
+                    model.run_alone(&mut s, m as u8);
+                }
+            }
+        }
+        let settled = |s: &State| s.msgs.iter().all(|msg| msg.place != Place::Queued);
+        if model.readers_ask(&s) {
+            model.send_message(&mut s, READERS);
+            for _round in 0..4 {
+                model.run_alone(&mut s, READERS as u8);
+            }
+        }
+        settled(&s) && !model.readers_ask(&s)
+    }
+
+    /// Readers find the page stale by its watermark, and ask for it.
+    pub(crate) fn readers_ask(&self, s: &State) -> bool {
+        !s.health.pinned && stale(self.guards, s.meta, s.health.watermark, self.scope.epsilon)
+    }
+
+    fn run_alone(&self, s: &mut State, m: u8) {
+        if let Some(lock) = &mut s.lock {
+            lock.aged = true;
+        }
+        for row in s.reqs.iter_mut().flatten() {
+            row.aged = true;
+        }
+        s.health.cooldown = false;
+        s.clock += 1;
+        if s.msgs[m as usize].place != Place::Queued {
+            return;
+        }
+        self.receive(s, 0, m, 0);
+        let mut steps = Vec::new();
+        for _ in 0..30 {
+            steps.clear();
+            self.worker_steps(s, 0, &mut steps);
+            let Some(&step) = steps.first() else { return };
+            self.worker_step(s, 0, step);
+        }
+    }
+}

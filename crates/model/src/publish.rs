@@ -1,0 +1,126 @@
+//! The second half of a worker's attempt: render, upload, commit, and what to do when the answer is lost.
+
+use crate::Everfresh;
+use crate::events::Event;
+use crate::guards::Guard;
+use crate::ledger::{Answer, Commit, Write};
+use crate::scopes::Simultaneous;
+use crate::state::{At, Kind, Meta, State, Status, Tick, Token};
+use crate::worker::{Fate, in_hand, token};
+
+impl Everfresh {
+    pub(crate) fn render(&self, s: &mut State, w: usize) {
+        if self.scope.simultaneous == Simultaneous::TwoRenders {
+            s.renders += 1;
+        }
+        let source_ms = self.stamp(s, w);
+        let worker = &mut s.workers[w];
+        worker.source_ms = source_ms;
+        worker.rev = s.source;
+        worker.at = if !unchanged(worker.seen, worker.rev) {
+            if self.guards.on(Guard::UploadBeforeCommit) { At::Upload } else { At::Commit }
+        } else if self.guards.on(Guard::UnchangedCommits) {
+            At::Commit
+        } else {
+            At::ReleaseThenAck
+        };
+    }
+
+    /// `source_ms`: a moment surely not after the render begins to read.
+    fn stamp(&self, s: &State, w: usize) -> Option<Tick> {
+        let newest_in_hand = in_hand(s, w).map(|m| s.msgs[m].sent).max();
+        let bounded = s.workers[w].skew.is_some();
+        if bounded || !self.guards.on(Guard::UnboundedClockNotWritten) {
+            let floor = newest_in_hand.filter(|_| self.guards.on(Guard::SourceMsFloor));
+            return Some(self.now(s, w)).max(floor);
+        }
+        newest_in_hand.filter(|_| self.guards.on(Guard::UnboundedClockWritesSentTime))
+    }
+
+    pub(crate) fn store(&self, s: &mut State, w: usize, fate: Fate) {
+        let write = Write::Upload { key: self.object_key(s, w), rev: s.workers[w].rev };
+        if self.send(s, write, fate).is_some() {
+            s.workers[w].at = if self.guards.on(Guard::UploadBeforeCommit) { At::Commit } else { At::AckAll };
+        }
+    }
+
+    fn object_key(&self, s: &State, w: usize) -> Token {
+        if self.guards.on(Guard::UniqueS3Key) { token(s, w) } else { 0 }
+    }
+
+    pub(crate) fn publish_page(&self, s: &mut State, w: usize, sees_expired: bool, fate: Fate) {
+        let commit = self.transaction(s, w, sees_expired);
+        match self.send(s, Write::Commit(commit), fate) {
+            Some(Answer::Done) => self.committed(s, w, commit),
+            Some(Answer::Refused(why)) if why.meta_moved => {
+                self.note(Event::Superseded);
+                s.workers[w].at = At::GiveBack;
+            }
+            Some(Answer::Refused(why)) if why.claim_lost || why.lease_lost => {
+                self.note(Event::LateWorkerRefused);
+                s.workers[w].at = At::GiveBack;
+            }
+            Some(_) => s.workers[w].at = At::Reacquire,
+            None if self.guards.on(Guard::ReadReqAfterLostCommit) => s.workers[w].at = At::Unsure,
+            None => s.workers[w].at = At::Fail,
+        }
+    }
+
+    fn transaction(&self, s: &State, w: usize, sees_expired: bool) -> Commit {
+        let worker = s.workers[w];
+        let source_ms = if self.guards.on(Guard::SourceMsBeforeRender) { worker.source_ms } else { self.stamp(s, w) };
+        let body = match worker.seen {
+            Some(seen) if unchanged(worker.seen, worker.rev) => seen.body,
+            _ => self.object_key(s, w),
+        };
+        let number = self.next_version(worker.seen, source_ms, self.now(s, w));
+        Commit {
+            key: self.plan(worker.lead).key,
+            lead: worker.lead,
+            token: token(s, w),
+            seen: worker.seen,
+            meta: Meta {
+                kind: Kind::Page,
+                version: (number, token(s, w)),
+                source_ms,
+                // Only a foreign row is ever compared by it.
+                generated_at: 0,
+                body,
+                rev: worker.rev,
+            },
+            clears_failures: worker.saw_failure,
+            sees_expired,
+        }
+    }
+
+    fn committed(&self, s: &mut State, w: usize, commit: Commit) {
+        let same = unchanged(commit.seen, commit.meta.rev);
+        self.note(if same { Event::Unchanged } else { Event::Committed });
+        if s.workers[w].skew.is_none() {
+            self.note(Event::CommitWithUnboundedClock);
+        }
+        s.workers[w].at = if same || self.guards.on(Guard::UploadBeforeCommit) { At::AckAll } else { At::Upload };
+    }
+
+    pub(crate) fn read_after_lost_commit(&self, s: &mut State, w: usize) {
+        let key = self.plan(s.workers[w].lead).key as usize;
+        let mine = token(s, w);
+        s.workers[w].at = match s.reqs[key] {
+            Some(row) if row.status == Status::Completed && row.owner == mine => {
+                self.note(Event::LostCommitFoundDone);
+                At::AckAll
+            }
+            // Someone else's commit covers the request, not the messages that followed it here.
+            Some(row) if row.status == Status::Completed && !row.past_ttl => At::AckLead,
+            Some(row) if row.status == Status::Started && row.owner == mine => {
+                self.note(Event::LostCommitSentAgain);
+                At::Commit
+            }
+            _ => At::GiveBack,
+        };
+    }
+}
+
+fn unchanged(seen: Option<Meta>, rev: u8) -> bool {
+    seen.is_some_and(|meta| meta.kind == Kind::Page && meta.rev == rev)
+}

@@ -1,0 +1,349 @@
+//! The worker: each step is one call, taken in the order of the protocol.
+
+use crate::Everfresh;
+use crate::coverage::{Coverage, coverage};
+use crate::events::Event;
+use crate::guards::Guard;
+use crate::ledger::{Answer, Write};
+use crate::state::{At, Place, Req, State, Status, Tick, Token};
+
+/// What becomes of a write on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// Applied, and the answer arrives.
+    Seen,
+    /// Applied, but the answer is lost.
+    Unseen,
+    /// The caller gives up; it may still arrive later, or never.
+    Late,
+    /// Applied and answered, and a copy of it may arrive later.
+    Echoed,
+}
+
+/// What a worker does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The call that its place in the protocol asks for.
+    Go {
+        /// It judges an aged lease or claim expired.
+        sees_expired: bool,
+        /// What becomes of the write.
+        fate: Fate,
+    },
+    /// The render fails.
+    RenderFails,
+    /// Extends its lease while it works.
+    Renew,
+    /// Stops resending a commit and writes FAILED instead.
+    GiveUp,
+    /// Dies; its messages come back.
+    Crash,
+}
+
+/// The token of a worker's present attempt.
+pub(crate) fn token(s: &State, w: usize) -> Token {
+    1 + 40 * w as Token + s.workers[w].attempts
+}
+
+impl Everfresh {
+    /// Takes messages in hand: the first leads, the rest follow.
+    pub(crate) fn receive(&self, s: &mut State, w: usize, lead: u8, followers: u8) {
+        let worker = &mut s.workers[w];
+        worker.attempts += 1;
+        worker.at = At::Lookup;
+        worker.lead = lead;
+        worker.followers = followers;
+        for (m, msg) in s.msgs.iter_mut().enumerate() {
+            if m == lead as usize || followers & (1 << m) != 0 {
+                msg.hands |= 1 << w;
+            }
+        }
+    }
+
+    /// Takes the next step of the protocol.
+    pub(crate) fn go(&self, s: &mut State, w: usize, sees_expired: bool, fate: Fate) {
+        let key = self.plan(s.workers[w].lead).key;
+        match s.workers[w].at {
+            At::Idle => {}
+            At::Lookup => self.lookup(s, w, sees_expired),
+            At::ReadReq => self.read_req(s, w),
+            At::Claim => self.claim(s, w, sees_expired, fate),
+            At::Takeover(from) => self.take_over(s, w, from, fate),
+            At::Wanted => match self.send(s, Write::Wanted, fate) {
+                Some(Answer::Done) => {
+                    self.note(Event::WantedRecorded);
+                    s.msgs[s.workers[w].lead as usize].wanted = true;
+                    s.workers[w].at = At::AckLead;
+                }
+                Some(_) => {
+                    self.note(Event::WantedRefused);
+                    retry(s, w);
+                }
+                None => {}
+            },
+            At::Acquire => self.acquire_lease(s, w, sees_expired, fate),
+            At::Render => self.render(s, w),
+            At::Upload => self.store(s, w, fate),
+            At::Commit => self.publish_page(s, w, sees_expired, fate),
+            At::Reacquire => {
+                let token = token(s, w);
+                match self.send(s, Write::Reacquire { token }, fate) {
+                    Some(Answer::Done) => {
+                        self.note(Event::Reacquired);
+                        s.workers[w].at = At::Commit;
+                    }
+                    Some(_) => {
+                        self.note(Event::ReacquireRefused);
+                        s.workers[w].at = At::GiveBack;
+                    }
+                    None => {}
+                }
+            }
+            At::Unsure => self.read_after_lost_commit(s, w),
+            At::Fail => {
+                let token = token(s, w);
+                match self.send(s, Write::Fail { key, token }, fate) {
+                    Some(Answer::Done) => self.note(Event::Failed),
+                    Some(_) => self.note(Event::FailRefused),
+                    None => {}
+                }
+                retry(s, w);
+            }
+            At::GiveBack => {
+                let token = token(s, w);
+                self.send(s, Write::GiveBack { key, token }, fate);
+                retry(s, w);
+            }
+            At::ReleaseThenAck => {
+                let token = token(s, w);
+                self.send(s, Write::GiveBack { key, token }, fate);
+                s.workers[w].at = At::AckAll;
+            }
+            At::AckLead => self.ack_lead(s, w, Place::Acked),
+            At::AckAll => {
+                if s.workers[w].followers != 0 {
+                    self.note(Event::FollowersCovered);
+                }
+                settle_all(s, w, Place::Acked);
+            }
+            At::Reject => self.ack_lead(s, w, Place::Dead),
+        }
+    }
+
+    /// Sends a write; the answer, unless it is lost.
+    pub(crate) fn send(&self, s: &mut State, write: Write, fate: Fate) -> Option<Answer> {
+        match fate {
+            Fate::Seen => Some(self.apply(s, write)),
+            Fate::Unseen => {
+                s.budget.lost -= 1;
+                self.apply(s, write);
+                None
+            }
+            Fate::Late => {
+                s.budget.late -= 1;
+                travel(s, write);
+                None
+            }
+            Fate::Echoed => {
+                s.budget.late -= 1;
+                travel(s, write);
+                Some(self.apply(s, write))
+            }
+        }
+    }
+
+    fn lookup(&self, s: &mut State, w: usize, sees_expired: bool) {
+        let worker = s.workers[w];
+        let covered = self.covers(s, worker.lead);
+        s.workers[w].seen = s.meta;
+        s.workers[w].saw_failure = s.health.cooldown;
+        if covered == Coverage::Covered {
+            self.note(Event::AlreadyCovered);
+            s.workers[w].at = if self.guards.on(Guard::FollowersNeedOwnCommit) { At::AckLead } else { At::AckAll };
+        } else if s.health.pinned {
+            s.workers[w].at = At::Wanted;
+        } else if s.lock.is_some_and(|lock| !(lock.aged && sees_expired)) {
+            self.note(Event::Busy);
+            retry(s, w);
+        } else if s.health.cooldown {
+            self.note(Event::CooldownWaits);
+            retry(s, w);
+        } else if covered == Coverage::TooClose {
+            s.workers[w].at = At::ReadReq;
+        } else {
+            s.workers[w].at = At::Claim;
+        }
+    }
+
+    fn covers(&self, s: &State, lead: u8) -> Coverage {
+        let sent = s.msgs[lead as usize].sent;
+        coverage(self.guards, s.meta, sent, self.scope.epsilon)
+    }
+
+    fn read_req(&self, s: &mut State, w: usize) {
+        let lead = s.workers[w].lead;
+        let plan = self.plan(lead);
+        let done = s.reqs[plan.key as usize].is_some_and(|row| row.status == Status::Completed && !row.past_ttl);
+        if done && self.same_payload(s, lead) {
+            self.replayed(s, w);
+        } else if self.now(s, w) >= s.msgs[lead as usize].sent + self.scope.epsilon {
+            s.workers[w].at = At::Claim;
+        } else {
+            self.note(Event::TooClose);
+            retry(s, w);
+        }
+    }
+
+    fn claim(&self, s: &mut State, w: usize, sees_expired: bool, fate: Fate) {
+        let lead = s.workers[w].lead;
+        let plan = self.plan(lead);
+        let owner = token(s, w);
+        let write = Write::Claim { key: plan.key, hash: plan.hash, owner };
+        let row = match self.send(s, write, fate) {
+            None => return,
+            Some(Answer::Exists(row)) => row,
+            Some(_) => {
+                s.workers[w].at = At::Acquire;
+                return;
+            }
+        };
+        if row.owner == owner && row.status == Status::Started {
+            self.note(Event::ClaimMineAlready);
+            s.workers[w].at = At::Acquire;
+        } else if row.past_ttl {
+            self.note(Event::ExpiredReqTakenOver);
+            s.workers[w].at = At::Takeover(row);
+        } else if !self.same_payload(s, lead) {
+            self.note(Event::OtherPayloadRejected);
+            s.workers[w].at = At::Reject;
+        } else {
+            match row.status {
+                Status::Completed => self.replayed(s, w),
+                Status::Started if !(row.aged && sees_expired) => self.busy(s, w),
+                Status::Started if !self.may_take_over(row) => self.busy(s, w),
+                _ if row.attempts >= self.scope.attempt_limit => {
+                    self.note(Event::AttemptsExhausted);
+                    s.workers[w].at = At::Reject;
+                }
+                Status::Started | Status::Failed => s.workers[w].at = At::Takeover(row),
+            }
+        }
+    }
+
+    /// A claim that was given back is open to all; a dead owner's only by the guard.
+    fn may_take_over(&self, row: Req) -> bool {
+        row.owner == 0 || self.guards.on(Guard::TakeoverOfExpired)
+    }
+
+    fn busy(&self, s: &mut State, w: usize) {
+        self.note(Event::Busy);
+        retry(s, w);
+    }
+
+    fn replayed(&self, s: &mut State, w: usize) {
+        self.note(Event::Replayed);
+        s.workers[w].at = if self.guards.on(Guard::FollowersNeedOwnCommit) { At::AckLead } else { At::AckAll };
+    }
+
+    fn same_payload(&self, s: &State, lead: u8) -> bool {
+        let plan = self.plan(lead);
+        let same = s.reqs[plan.key as usize].is_some_and(|row| row.hash == plan.hash);
+        same || !self.guards.on(Guard::RequestHash)
+    }
+
+    fn take_over(&self, s: &mut State, w: usize, from: Req, fate: Fate) {
+        let plan = self.plan(s.workers[w].lead);
+        let write = Write::Takeover { key: plan.key, hash: plan.hash, owner: token(s, w), from };
+        match self.send(s, write, fate) {
+            Some(Answer::Done) => {
+                self.note(Event::TakenOver);
+                s.workers[w].at = At::Acquire;
+            }
+            Some(_) => {
+                self.note(Event::TakeoverRefused);
+                s.workers[w].at = At::Claim;
+            }
+            // The claim finds out: it is mine already, or it is not.
+            None => s.workers[w].at = At::Claim,
+        }
+    }
+
+    fn acquire_lease(&self, s: &mut State, w: usize, sees_expired: bool, fate: Fate) {
+        let write = Write::Acquire { token: token(s, w), sees_expired };
+        match self.send(s, write, fate) {
+            Some(Answer::Done) => s.workers[w].at = At::Render,
+            Some(_) => {
+                self.note(Event::AcquireLost);
+                s.workers[w].at = At::GiveBack;
+            }
+            None => {}
+        }
+    }
+
+    fn ack_lead(&self, s: &mut State, w: usize, place: Place) {
+        let lead = s.workers[w].lead as usize;
+        settle(s, w, lead, place);
+        let followers = s.workers[w].followers;
+        if followers == 0 {
+            rest(s, w);
+            return;
+        }
+        self.note(Event::NextLeads);
+        let next = followers.trailing_zeros() as u8;
+        let attempts = s.workers[w].attempts;
+        rest(s, w);
+        self.receive(s, w, next, followers & !(1 << next));
+        if !self.guards.on(Guard::NewAttemptPerLeader) {
+            s.workers[w].attempts = attempts;
+        }
+    }
+
+    /// A worker's own clock.
+    pub(crate) fn now(&self, s: &State, w: usize) -> Tick {
+        s.clock + s.workers[w].skew.unwrap_or(self.scope.wild_skew)
+    }
+}
+
+pub(crate) fn in_hand(s: &State, w: usize) -> impl Iterator<Item = usize> {
+    let worker = s.workers[w];
+    let bits = worker.followers | (1 << worker.lead);
+    (0..s.msgs.len()).filter(move |m| bits & (1 << m) != 0)
+}
+
+/// Leaves every message in hand in the queue.
+pub(crate) fn retry(s: &mut State, w: usize) {
+    settle_all(s, w, Place::Queued);
+}
+
+fn settle_all(s: &mut State, w: usize, place: Place) {
+    let messages: Vec<usize> = in_hand(s, w).collect();
+    for m in messages {
+        settle(s, w, m, place);
+    }
+    rest(s, w);
+}
+
+/// A message that was acked or rejected once stays so, whatever a duplicate's fate.
+fn settle(s: &mut State, w: usize, m: usize, place: Place) {
+    let msg = &mut s.msgs[m];
+    msg.hands &= !(1 << w);
+    if msg.place == Place::Queued {
+        msg.place = place;
+    }
+}
+
+/// Forgets everything but the clock and the count that keeps tokens apart.
+fn rest(s: &mut State, w: usize) {
+    let worker = &mut s.workers[w];
+    worker.at = At::Idle;
+    worker.lead = 0;
+    worker.followers = 0;
+    worker.seen = None;
+    worker.saw_failure = false;
+    worker.source_ms = None;
+    worker.rev = 0;
+}
+
+fn travel(s: &mut State, write: Write) {
+    s.net.push(write);
+}

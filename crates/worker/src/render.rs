@@ -1,0 +1,60 @@
+//! Where pages come from: HTTP origins and built-in templates.
+
+pub mod http;
+pub mod templates;
+
+use std::collections::BTreeMap;
+use std::future;
+use std::path::PathBuf;
+
+use everfresh_core::clock::Clock;
+use everfresh_core::config::Render;
+use everfresh_core::domain::artifact::Rendered;
+use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
+use futures::future::BoxFuture;
+
+use self::http::{HttpRenderer, Patience};
+use self::templates::Templates;
+
+/// All renderers. Which one is asked, and where, is the tenant's configuration.
+///
+/// Made once and shared: it keeps connections to origins.
+#[derive(Debug)]
+pub struct Renderers {
+    http: HttpRenderer,
+    config_folder: PathBuf,
+    embedded: BTreeMap<String, Templates>,
+    clock: Clock,
+}
+
+impl Renderers {
+    /// Renderers for a configuration file in `config_folder`: `templates = "site/"` is a folder beside that file.
+    /// The templates' `now` is read from `clock`.
+    pub fn new(config_folder: impl Into<PathBuf>, clock: Clock) -> Self {
+        let http = HttpRenderer::new(Patience::default());
+        Self { http, config_folder: config_folder.into(), embedded: BTreeMap::new(), clock }
+    }
+
+    /// Answers for `templates = "<name>"` out of memory, whatever folders there are.
+    pub fn with_embedded(mut self, name: impl Into<String>, templates: Templates) -> Self {
+        self.embedded.insert(name.into(), templates);
+        self
+    }
+
+    fn templates(&self, name: &str) -> Templates {
+        self.embedded.get(name).cloned().unwrap_or_else(|| Templates::folder(self.config_folder.join(name)))
+    }
+}
+
+impl Renderer for Renderers {
+    fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
+        match request.render {
+            Render::Http(origin) => Box::pin(self.http.render(origin, request)),
+            Render::Templates(name) => Box::pin(self.templates(name).render(request, self.clock.now_ms())),
+            Render::Lambda(function) => Box::pin(future::ready(Err(RenderFailure::Forbidden(format!(
+                "lambda renderers are not available in this version: give the tenant render = {{ http = … }} or \
+                 {{ templates = … }} in place of {{ lambda = \"{function}\" }}"
+            ))))),
+        }
+    }
+}

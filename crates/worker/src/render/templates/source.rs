@@ -1,0 +1,68 @@
+//! Where templates are read from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirEntry};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::TemplateError;
+
+/// The names of all templates, with `/` between folder and file on every system.
+pub(super) type Names = BTreeSet<String>;
+
+#[derive(Debug)]
+pub(super) enum Source {
+    Folder(PathBuf),
+    Memory(BTreeMap<String, String>),
+}
+
+impl Source {
+    /// Everything that may be read. Hidden files and symbolic links are left out.
+    pub(super) fn names(&self) -> Result<Names, TemplateError> {
+        match self {
+            Source::Memory(templates) => Ok(templates.keys().cloned().collect()),
+            Source::Folder(root) => {
+                let mut names = Names::new();
+                collect(root, "", &mut names)?;
+                Ok(names)
+            }
+        }
+    }
+
+    /// The text of one of [`Source::names`]. Give it no other name: it is not checked again.
+    pub(super) fn read(&self, name: &str) -> Result<String, TemplateError> {
+        match self {
+            Source::Memory(templates) => {
+                let missing = || TemplateError::Read { path: name.into(), source: io::ErrorKind::NotFound.into() };
+                templates.get(name).cloned().ok_or_else(missing)
+            }
+            Source::Folder(root) => {
+                let path = root.join(name);
+                fs::read_to_string(&path).map_err(|source| TemplateError::Read { path, source })
+            }
+        }
+    }
+}
+
+fn collect(folder: &Path, prefix: &str, names: &mut Names) -> Result<(), TemplateError> {
+    let failed = |source| TemplateError::Read { path: folder.to_owned(), source };
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Some(name) = visible_name(&entry) else {
+            continue;
+        };
+        // The type of the entry itself: a link is neither a file nor a folder here.
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() {
+            collect(&entry.path(), &format!("{prefix}{name}/"), names)?;
+        } else if kind.is_file() {
+            names.insert(format!("{prefix}{name}"));
+        }
+    }
+    Ok(())
+}
+
+fn visible_name(entry: &DirEntry) -> Option<String> {
+    let name = entry.file_name().into_string().ok()?;
+    (!name.starts_with('.')).then_some(name)
+}

@@ -1,0 +1,82 @@
+//! The demo site that the command line carries: every page renders, passes the gate and needs nothing from elsewhere.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use everfresh_core::clock::Clock;
+use everfresh_core::config::{Config, TenantConfig};
+use everfresh_core::domain::gate::{Gate, Life, MAX_BODY_BYTES};
+use everfresh_core::domain::page_key::Tenant;
+use everfresh_core::render::{RenderRequest, Renderer};
+use everfresh_worker::render::Renderers;
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/demo");
+
+fn demo() -> TenantConfig {
+    let config = fs::read_to_string(Path::new(DEMO).join("everfresh.toml")).unwrap();
+    let config = Config::parse(&config).unwrap();
+    config.tenant(&Tenant::parse("demo").unwrap()).unwrap().clone()
+}
+
+/// The page as published, with its life.
+async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
+    let resolved = tenant.resolve(path).unwrap();
+    let renderers = Renderers::new(DEMO, Clock::system());
+    let request = RenderRequest {
+        page: &resolved.page,
+        render: &tenant.render,
+        host: &tenant.hosts[0],
+        max_bytes: MAX_BODY_BYTES,
+        time: Duration::from_secs(60),
+    };
+    let rendered = renderers.render(request).await.unwrap();
+    let gate = Gate {
+        page: resolved.page.path(),
+        rules: &resolved.route.gate,
+        hosts: &tenant.hosts,
+        max_bytes: MAX_BODY_BYTES,
+        previous_bytes: None,
+    };
+    let passed = gate.check(rendered).unwrap();
+    let body = String::from_utf8(passed.artifact.body().to_vec()).unwrap();
+    (passed.artifact.status(), passed.life, body)
+}
+
+/// The site's own links on a page.
+fn links(body: &str) -> Vec<String> {
+    let starts = body.match_indices("href=\"/").map(|(at, _)| at + "href=\"".len());
+    starts.map(|at| body[at..].split('"').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn every_page_that_is_linked_renders_and_passes_the_gate() {
+    let tenant = demo();
+    let mut seen: Vec<String> = Vec::new();
+    let mut left = vec!["/".to_owned()];
+    while let Some(path) = left.pop() {
+        if seen.contains(&path) {
+            continue;
+        }
+        let (status, life, body) = publish(&tenant, &path).await;
+        assert_eq!((status, life), (200, Life::Route), "{path}");
+        for elsewhere in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!body.contains(elsewhere), "{path} needs {elsewhere}");
+        }
+        assert!(body.contains("<time datetime=\"20"), "{path} does not say when it was rendered");
+        left.extend(links(&body));
+        seen.push(path);
+    }
+    for path in ["/", "/about", "/products"] {
+        assert!(seen.iter().any(|seen| seen == path), "{path} is not linked");
+    }
+    assert!(seen.len() > 5, "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_product_that_does_not_exist_is_a_404_page_with_a_short_life() {
+    let (status, life, body) = publish(&demo(), "/products/no-such-thing").await;
+    assert_eq!((status, life), (404, Life::Short));
+    assert!(body.contains("</html>"));
+}
