@@ -1,9 +1,9 @@
 //! `everfresh status`: is everything there, and what waits?
 
 use anyhow::{Context, anyhow};
-use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::QueueAttributeName;
 use everfresh_core::clients::Clients;
+use everfresh_enqueue::explain;
 use serde::Serialize;
 
 use crate::args::TargetArgs;
@@ -46,9 +46,9 @@ pub(crate) async fn run(args: &TargetArgs) -> anyhow::Result<()> {
 async fn gather(target: &Target) -> anyhow::Result<Status> {
     let Target { clients, stack, name, .. } = target;
     let table = clients.dynamodb.describe_table().table_name(&stack.table).send().await;
-    table.map_err(|e| anyhow!("the table {}: {}", stack.table, DisplayErrorContext(e)))?;
+    table.map_err(|e| anyhow!("the table {}: {}", stack.table, explain(&e)))?;
     let bucket = clients.s3.head_bucket().bucket(&stack.bucket).send().await;
-    bucket.map_err(|e| anyhow!("the bucket {}: {}", stack.bucket, DisplayErrorContext(e)))?;
+    bucket.map_err(|e| anyhow!("the bucket {}: {}", stack.bucket, explain(&e)))?;
     let queues = vec![
         queue(clients, "main", &stack.queue).await?,
         queue(clients, "low priority", &stack.low_priority_queue).await?,
@@ -60,7 +60,7 @@ async fn gather(target: &Target) -> anyhow::Result<Status> {
 async fn queue(clients: &Clients, role: &'static str, url: &str) -> anyhow::Result<Queue> {
     let output =
         clients.sqs.get_queue_attributes().queue_url(url).attribute_names(QueueAttributeName::All).send().await;
-    let output = output.map_err(|e| anyhow!("the {role} queue {url}: {}", DisplayErrorContext(e)))?;
+    let output = output.map_err(|e| anyhow!("the {role} queue {url}: {}", explain(&e)))?;
     let count = |name: QueueAttributeName| {
         let value = output.attributes().and_then(|all| all.get(&name));
         value.and_then(|text| text.parse().ok()).with_context(|| format!("the {role} queue does not tell its {name}"))

@@ -9,6 +9,7 @@ use everfresh_core::clients::{Clients, Explicit, Patience, Reach, aws_sdk_config
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Config;
 use everfresh_core::stack::Stack;
+use everfresh_enqueue::explain;
 use everfresh_local::data_dir::DataDir;
 use serde::{Deserialize, Serialize};
 
@@ -101,13 +102,8 @@ impl Target {
 async fn describe(config: &SdkConfig, name: &str) -> anyhow::Result<Stack> {
     let cloudformation = aws_sdk_cloudformation::Client::new(config);
     let described = cloudformation.describe_stacks().stack_name(name).send().await;
-    let described = described.map_err(|error| {
-        let why = match error.as_service_error() {
-            Some(refusal) => refusal.meta().message().unwrap_or("refused without a reason").to_owned(),
-            None => aws_sdk_cloudformation::error::DisplayErrorContext(&error).to_string(),
-        };
-        anyhow!("--stack {name}: CloudFormation did not describe it: {why}")
-    })?;
+    let described = described
+        .map_err(|error| anyhow!("--stack {name}: CloudFormation did not describe it: {}", explain(&error)))?;
     let stack = described.stacks().first().with_context(|| format!("--stack {name}: no such stack"))?;
     let output = |key: &str| {
         let found = stack.outputs().iter().find(|output| output.output_key() == Some(key));

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::put_object::PutObjectError;
 use aws_sdk_s3::primitives::ByteStream;
+
+use everfresh_enqueue::explain;
 
 use crate::clients::Clients;
 use crate::domain::artifact::Artifact;
@@ -58,7 +60,7 @@ impl Artifacts {
                     tokio::time::sleep(Duration::from_millis(fastrand::u64(20..=60) * u64::from(attempt))).await;
                 }
                 _ => {
-                    let why = DisplayErrorContext(&error).to_string();
+                    let why = explain(&error);
                     return Err(UploadError { bucket: self.bucket.clone(), key: key.to_owned(), why });
                 }
             }

@@ -1,6 +1,6 @@
 //! The regeneration protocol, from a request to a published page.
 //!
-//! Read [`Regenerator::attempt`] first: it is the protocol, verb by verb. What each verb guarantees is told in [`crate::ledger`].
+//! Read `Regenerator::attempt` first: it is the protocol, verb by verb. What each verb guarantees is told in [`crate::ledger`].
 
 mod epochs;
 mod keep;

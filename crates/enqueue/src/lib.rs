@@ -12,10 +12,12 @@
 //! The JSON schema for producers in other languages is `schema/message-v1.json` in this crate.
 
 pub mod attributes;
+mod explain;
 pub mod key;
 pub mod message;
 pub mod sender;
 
+pub use explain::explain;
 pub use key::{IdempotencyKey, KeyError};
 pub use message::{Message, MessageError, Reason, Target};
 pub use sender::{Queues, SendError, Sender};

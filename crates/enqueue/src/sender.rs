@@ -1,9 +1,9 @@
 //! Sends messages to the queues of a deployment.
 
-use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::MessageAttributeValue;
 
 use crate::attributes;
+use crate::explain::explain;
 use crate::message::{Message, MessageError, Reason};
 
 /// Where a deployment takes requests.
@@ -73,7 +73,7 @@ impl Sender {
             }
         }
         let refused = |why: String| SendError::Queue { queue: queue.clone(), why };
-        let sent = send.send().await.map_err(|error| refused(DisplayErrorContext(error).to_string()))?;
+        let sent = send.send().await.map_err(|error| refused(explain(&error)))?;
         sent.message_id.ok_or_else(|| refused("the queue gave no message id".to_owned()))
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use aws_lambda_events::encodings::Base64Data;
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent, SqsMessage, SqsMessageAttribute};
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
+use everfresh_enqueue::explain;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -144,7 +145,7 @@ impl EventSource {
         match received {
             Ok(output) => output.messages.unwrap_or_default(),
             Err(error) => {
-                tracing::warn!(error = %aws_sdk_sqs::error::DisplayErrorContext(&error), "polling the queue failed and is tried again");
+                tracing::warn!(error = %explain(&error), "polling the queue failed and is tried again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Vec::new()
             }
@@ -172,7 +173,7 @@ impl EventSource {
                 .send()
                 .await;
             if let Err(error) = deleted {
-                tracing::warn!(error = %aws_sdk_sqs::error::DisplayErrorContext(&error), "deleting handled messages failed; they will come again");
+                tracing::warn!(error = %explain(&error), "deleting handled messages failed; they will come again");
             }
         }
     }

@@ -54,6 +54,17 @@ async fn a_message_arrives_with_its_id_attributes_and_time_of_sending() {
 }
 
 #[tokio::test]
+async fn a_standard_queue_takes_a_group_and_shows_it_to_the_receiver() {
+    let clients = clients().await;
+    let url = queue(&clients, &[]).await;
+    let send = clients.sqs.send_message().queue_url(&url).message_body("hello").message_group_id("acme");
+    send.send().await.unwrap();
+    let received = receive(&clients, &url, 0).await;
+    let group = &received[0].attributes().unwrap()[&MessageSystemAttributeName::MessageGroupId];
+    assert_eq!(group, "acme");
+}
+
+#[tokio::test]
 async fn a_received_message_is_hidden_until_its_visibility_ends() {
     let clients = clients().await;
     let url = queue(&clients, &[(QueueAttributeName::VisibilityTimeout, "1")]).await;

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use aws_sdk_sqs::error::DisplayErrorContext;
 use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, ConfigError};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::regenerate::Regenerator;
 use everfresh_core::render::Renderer;
+use everfresh_enqueue::explain;
 
 use crate::{Settings, Worker};
 
@@ -41,7 +41,7 @@ pub async fn config(location: &str, clients: &Clients) -> Result<Config, BuildEr
     let text = match location.strip_prefix("s3://").map(|rest| rest.split_once('/')) {
         Some(Some((bucket, key))) => {
             let object = clients.s3.get_object().bucket(bucket).key(key).send().await;
-            let object = object.map_err(|error| unreadable(DisplayErrorContext(error).to_string()))?;
+            let object = object.map_err(|error| unreadable(explain(&error)))?;
             let bytes = object.body.collect().await.map_err(|error| unreadable(error.to_string()))?.to_vec();
             String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?
         }

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use aws_lambda_events::event::sqs::SqsMessageAttribute;
-use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{ChangeMessageVisibilityBatchRequestEntry, MessageAttributeValue};
 use everfresh_core::domain::outcome::RejectReason;
 use everfresh_core::stack::Stack;
-use everfresh_enqueue::attributes;
+use everfresh_enqueue::{attributes, explain};
 
 use crate::record::Record;
 
@@ -46,7 +45,7 @@ impl Queues {
         match send.send().await {
             Ok(_) => true,
             Err(error) => {
-                let error = DisplayErrorContext(&error);
+                let error = explain(&error);
                 tracing::error!(message = %record.message_id, %error, "a rejected message could not be dead-lettered and will come again");
                 false
             }
@@ -75,7 +74,7 @@ impl Queues {
                     }
                 }
                 Err(error) => {
-                    let error = DisplayErrorContext(&error);
+                    let error = explain(&error);
                     tracing::warn!(%error, "messages could not be delayed and come back later");
                 }
             }

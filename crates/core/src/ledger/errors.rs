@@ -1,7 +1,9 @@
 //! What DynamoDB's refusals mean. Every error of the SDK and every cancellation reason is classified here and nowhere else.
 
-use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+
+use everfresh_enqueue::explain;
 
 use super::rows::{Item, RowError};
 
@@ -63,7 +65,7 @@ pub(crate) enum Cancelled {
     reason = "the SDK's enums are open: what a newer SDK adds is not known to be safe"
 )]
 pub(crate) fn cancelled(error: SdkError<TransactWriteItemsError>) -> Cancelled {
-    let text = DisplayErrorContext(&error).to_string();
+    let text = explain(&error);
     match error {
         SdkError::ServiceError(refusal) => match refusal.into_err() {
             TransactWriteItemsError::TransactionCanceledException(refusal) => {
@@ -130,7 +132,7 @@ pub(crate) fn failed<E>(doing: &'static str, error: SdkError<E>) -> LedgerError
 where
     E: std::error::Error + aws_sdk_dynamodb::error::ProvideErrorMetadata + 'static,
 {
-    let why = DisplayErrorContext(&error).to_string();
+    let why = explain(&error);
     let final_refusal = match &error {
         SdkError::ServiceError(refusal) => matches!(
             refusal.err().code(),

@@ -181,7 +181,7 @@ impl Inner {
 
     async fn send(&self, input: SendMessageInput) -> Result<SendMessageOutput, SqsError> {
         let mut ledger = self.ledger.lock().await;
-        let mut output = self.engine.send_message(input.clone()).await?;
+        let mut output = self.engine.send_message(for_engine(&input)).await?;
         let engine_id = output.message_id.clone().unwrap_or_default();
         // A FIFO queue answers a repeated deduplication id with the message it already has.
         if let Some(known) = ledger.ids.get(&engine_id) {
@@ -282,6 +282,9 @@ impl Ledger {
                 *shown = value.to_string();
             }
         }
+        if let Some(group) = entry.input.message_group_id.filter(|_| !message.attributes.is_empty()) {
+            message.attributes.insert("MessageGroupId".to_owned(), group);
+        }
         Ok(())
     }
 
@@ -313,7 +316,7 @@ async fn replay(engine: &RustackSqs, ledger: &mut Ledger, now_ms: u64) -> Result
             ledger.journal.write(&entry)?;
         }
         let Some(url) = urls.get(&entry.queue) else { continue };
-        let mut input = entry.input.clone();
+        let mut input = for_engine(&entry.input);
         input.queue_url = url.clone();
         input.delay_seconds = input.delay_seconds.map(|delay| remaining_delay(delay, entry.sent_ms, now_ms));
         let sent = engine.send_message(input).await.map_err(SqsOpenError::Replay)?;
@@ -325,6 +328,16 @@ async fn replay(engine: &RustackSqs, ledger: &mut Ledger, now_ms: u64) -> Result
 fn remaining_delay(delay_s: i32, sent_ms: u64, now_ms: u64) -> i32 {
     let waited_s = i32::try_from(now_ms.saturating_sub(sent_ms) / 1000).unwrap_or(i32::MAX);
     delay_s.saturating_sub(waited_s).max(0)
+}
+
+/// The engine knows groups on FIFO queues only. On a standard queue a group is a hint for fairness, which one machine does not need,
+/// but the receiver sees it.
+fn for_engine(input: &SendMessageInput) -> SendMessageInput {
+    let mut input = input.clone();
+    if !input.queue_url.ends_with(".fifo") {
+        input.message_group_id = None;
+    }
+    input
 }
 
 fn redrive_policy(queue: &CreateQueueInput) -> Option<RedrivePolicy> {

@@ -1,0 +1,165 @@
+//! The commands beside a running `dev`, from a wish to a published page.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{Dev, everfresh, text};
+
+fn run(data: &Path, arguments: &[&str]) -> Output {
+    let mut all = arguments.to_vec();
+    all.extend(["--json", "--data", data.to_str().unwrap()]);
+    everfresh(&all)
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Asks again until the answer is as wished, for at most half a minute.
+fn eventually(data: &Path, arguments: &[&str], wished: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let output = run(data, arguments);
+        if output.status.success() {
+            let answer = json(&output);
+            if wished(&answer) {
+                return answer;
+            }
+        }
+        let seen = text(&output.stdout) + &text(&output.stderr);
+        assert!(Instant::now() < end, "{arguments:?} does not come to that: {seen}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_wish_becomes_a_page_and_a_change_a_new_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let wish = json(&run(&dev.data, &["enqueue", "/products/figs"]));
+    let handle = wish["handle"].as_str().unwrap();
+    let request = eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
+    let stages: Vec<&str> =
+        request["events"].as_array().unwrap().iter().map(|e| e["stage"].as_str().unwrap()).collect();
+    assert_eq!(stages, ["received", "claimed", "leased", "rendered", "uploaded", "committed"]);
+    let page = json(&run(&dev.data, &["page", "show", "/products/figs"]));
+    assert_eq!(page["published"]["status"], 200);
+    assert!(page["freshness"].as_str().unwrap().starts_with("fresh for"), "{page}");
+
+    // The demo lies in the data folder, to be edited.
+    let file = folder.path().join("demo/site/data.json");
+    let edited =
+        fs::read_to_string(&file).unwrap().replace("figs", "figs").replacen("\"version\": ", "\"version\": 1", 1);
+    fs::write(&file, edited).unwrap();
+    let again = json(&run(&dev.data, &["enqueue", "/products/figs"]));
+    let handle = again["handle"].as_str().unwrap().to_owned();
+    let version = page["published"]["version"].as_str().unwrap().to_owned();
+    let newer =
+        eventually(&dev.data, &["page", "show", "/products/figs"], |page| page["published"]["version"] != *version);
+    assert_ne!(newer["published"]["etag"], page["published"]["etag"]);
+    eventually(&dev.data, &["request", "show", &handle], |request| request["status"] == "COMPLETED");
+    assert!(dev.stop());
+}
+
+#[test]
+fn dev_has_the_demos_pages_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    for path in ["/", "/products", "/about"] {
+        eventually(&dev.data, &["page", "show", path], |page| page["published"]["status"] == 200);
+    }
+}
+
+#[test]
+fn a_tag_makes_its_pages_stale() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    eventually(&dev.data, &["page", "show", "/products"], |page| page["published"]["status"] == 200);
+    // The page's render must be older than the invalidation by more than the clocks' error.
+    std::thread::sleep(Duration::from_millis(2_500));
+    let wish = json(&run(&dev.data, &["enqueue", "--tag", "products"]));
+    let handle = wish["handle"].as_str().unwrap();
+    assert!(handle.starts_with("inval."), "{handle}");
+    eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
+    eventually(&dev.data, &["page", "show", "/products"], |page| {
+        page["freshness"].as_str().unwrap().contains("invalidated")
+    });
+}
+
+#[test]
+fn a_wish_that_would_be_rejected_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    for (arguments, expected) in [
+        (vec!["enqueue", "/no/such/route"], "no route"),
+        (vec!["enqueue", "/../etc"], "would be rejected"),
+        (vec!["enqueue", "/", "--tenant", "nobody"], "--tenant nobody"),
+        (vec!["enqueue", "/", "--key", "a#b"], "--key"),
+        (vec!["page", "show", "/no/such/route"], "no page of demo"),
+        (vec!["request", "show", "nonsense"], "handle must be"),
+    ] {
+        let refused = run(&dev.data, &arguments);
+        let line = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
+        assert!(line.contains(expected) && line.matches("error:").count() == 1, "{arguments:?}: {line}");
+    }
+    assert_eq!(json(&run(&dev.data, &["status"]))["queues"][2]["waiting"], 0);
+}
+
+#[test]
+fn a_configuration_is_checked_and_a_wrong_field_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("everfresh.toml");
+    let right = "[tenant.a]\nhosts = [\"a.example\"]\nrender = { http = \"https://o.example\" }\n[[tenant.a.route]]\npath = \"/\"\nrevalidate = \"60s\"\n";
+    let check = |text_of_file: &str| {
+        fs::write(&file, text_of_file).unwrap();
+        everfresh(&["config", "check", "--config", file.to_str().unwrap()])
+    };
+    let good = check(right);
+    assert!(good.status.success() && text(&good.stdout).contains("is right"), "{}", text(&good.stderr));
+    for (wrong, named) in [
+        (right.replace("revalidate", "revalidat"), "revalidat"),
+        (right.replace("60s", "60"), "revalidate"),
+        (right.replace("https://o.example", "ftp://o.example"), "http must be"),
+        (right.replace("http =", "lambda ="), "lambda"),
+    ] {
+        let refused = check(&wrong);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(text(&refused.stderr).contains(named), "{named}: {}", text(&refused.stderr));
+    }
+    let missing = everfresh(&["config", "check", "--config", "no/such/file.toml"]);
+    assert!(text(&missing.stderr).contains("--config FILE"), "{}", text(&missing.stderr));
+}
+
+#[test]
+fn dev_renders_from_an_origin_of_ones_own() {
+    use std::io::{Read, Write};
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = format!("http://{}", server.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 2048];
+            let read = stream.read(&mut request).unwrap();
+            let path = text(&request[..read]).split(' ').nth(1).unwrap_or_default().to_owned();
+            let body = format!("<html>{path}</html>");
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            stream.write_all((head + &body).as_bytes()).unwrap();
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start_with(folder.path(), |command| command.args(["--origin", &origin]));
+    run(&dev.data, &["enqueue", "/some/page"]);
+    let page = eventually(&dev.data, &["page", "show", "/some/page"], |page| page["published"]["status"] == 200);
+    assert_eq!(page["published"]["body_bytes"], "<html>/some/page</html>".len());
+}
