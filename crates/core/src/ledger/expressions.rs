@@ -74,6 +74,9 @@ pub(crate) fn claim_unchanged(has_owner: bool, has_expiry: bool) -> String {
     format!("#status = :old_status AND {owner} AND {expiry}")
 }
 
+/// The record is the one that has outlived its ttl. Any writer since then has given it a new one.
+pub(crate) const RECORD_OUTLIVED: &str = "#ttl = :old_ttl";
+
 /// The claim is still mine: nobody took it over, and my own commit has not been applied (I3, I5).
 pub(crate) const CLAIM_MINE: &str = "#owner = :owner AND #status = :started";
 
