@@ -105,3 +105,6 @@ pub(crate) const STILL_PINNED: &str = "attribute_exists(pinned_at_ms)";
 
 /// Watermarks only rise.
 pub(crate) const WATERMARK_RISES: &str = "attribute_not_exists(watermark_ms) OR watermark_ms < :at";
+
+/// No invalidation of the path came since lookup that an unpin would set back.
+pub(crate) const PATH_WATERMARK_STAYS: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms <= :at";
