@@ -114,11 +114,16 @@ impl Regenerator {
             ClaimOutcome::Busy { until_ms } => return Ok(busy(Busy::Claim { until_ms })),
             ClaimOutcome::Rejected(reason) => return Ok(Outcome::Rejected { reason }),
         };
-        let mut lease = match self.ledger.acquire(page, self.settings.ladder.lease_ms).await? {
-            Acquire::Granted(lease) => lease,
-            Acquire::Held { until_ms } => {
+        let mut lease = match self.ledger.acquire(page, self.settings.ladder.lease_ms).await {
+            Ok(Acquire::Granted(lease)) => lease,
+            Ok(Acquire::Held { until_ms }) => {
                 self.ledger.give_back(claim).await?;
                 return Ok(busy(Busy::Lease { until_ms }));
+            }
+            Err(error) => {
+                // Nothing was tried, so nothing counts. Best effort: a claim that stays runs out by itself.
+                let _ = self.ledger.give_back(claim).await;
+                return Err(error);
             }
         };
         claim.reached(Stage::Leased, self.now_ms());

@@ -2,7 +2,6 @@
 
 use everfresh_core::config::Resolved;
 use everfresh_core::domain::outcome::{Busy, Outcome};
-use everfresh_core::domain::page_key::PageKey;
 use everfresh_core::regenerate::{Job, Regenerator};
 use everfresh_enqueue::attributes;
 
@@ -21,13 +20,22 @@ pub struct Invocation {
 ///
 /// The first leads. If it publishes, the rest are granted by that: they were in hand when the render began. If it leads nowhere by
 /// itself (rejected, replayed, already covered, too close, pinned), the next leads. If it fails or meets somebody else, so would
-/// they.
+/// they. A record whose sender means another page stands apart: it says nothing about this page, and this page grants it nothing.
 pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invocation: Invocation) -> Vec<Outcome> {
     let newest_sent_ms = records.iter().map(|record| record.sent_ms).max().unwrap_or_default();
     let mut outcomes = Vec::with_capacity(records.len());
+    let mut for_the_rest = None;
     for record in records {
+        if sender_sees_another_page(record) {
+            outcomes.push(Outcome::Busy { why: Busy::OtherPage });
+            continue;
+        }
+        if let Some(outcome) = &for_the_rest {
+            outcomes.push(Outcome::clone(outcome));
+            continue;
+        }
         let outcome = lead(regenerator, record, newest_sent_ms, invocation).await;
-        let follows = match &outcome {
+        for_the_rest = match &outcome {
             Outcome::Committed { .. } | Outcome::Unchanged { .. } => Some(Outcome::AlreadyCovered),
             Outcome::Busy { .. } | Outcome::Superseded | Outcome::Failed { .. } => Some(outcome.clone()),
             Outcome::Rejected { .. }
@@ -37,10 +45,6 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             | Outcome::Pinned { .. } => None,
         };
         outcomes.push(outcome);
-        if let Some(outcome) = follows {
-            outcomes.resize(records.len(), outcome);
-            break;
-        }
     }
     outcomes
 }
@@ -50,15 +54,6 @@ async fn lead(regenerator: &Regenerator, record: &Record<'_>, newest_sent_ms: u6
         // Only records with a page are grouped.
         return Outcome::Busy { why: Busy::Unavailable };
     };
-    if sender_sees_another_page(record, &resolved.page) {
-        tracing::warn!(
-            message = %record.message_id,
-            page = %resolved.page,
-            "message {} names another page than this worker computes: the sender runs with another configuration",
-            record.message_id
-        );
-        return Outcome::Busy { why: Busy::OtherPage };
-    }
     let job = Job {
         request: &accepted.request,
         resolved,
@@ -77,6 +72,17 @@ pub fn wish<'r, 'c>(record: &'r Record<'c>) -> Option<(&'r everfresh_core::confi
     Some((accepted, accepted.resolved.as_ref()?))
 }
 
-fn sender_sees_another_page(record: &Record<'_>, page: &PageKey) -> bool {
-    record.attribute(attributes::PAGE).is_some_and(|hash| hash != page.hash().to_string())
+fn sender_sees_another_page(record: &Record<'_>) -> bool {
+    let Some((_, resolved)) = wish(record) else { return false };
+    let page = &resolved.page;
+    let differs = record.attribute(attributes::PAGE).is_some_and(|hash| hash != page.hash().to_string());
+    if differs {
+        tracing::warn!(
+            message = %record.message_id,
+            %page,
+            "message {} names another page than this worker computes: the sender runs with another configuration",
+            record.message_id
+        );
+    }
+    differs
 }

@@ -51,7 +51,8 @@ pub(crate) enum Reason {
 pub(crate) enum Cancelled {
     /// At least one condition did not hold. One reason per operation, in order.
     Conditions(Vec<Reason>),
-    /// Another transaction is at one of the items, or DynamoDB sheds load: the same request may work in a moment.
+    /// Another transaction is at one of the items, or their partition is overloaded: the same request may work in a moment, and the
+    /// SDK has not tried.
     Passing(String),
     /// Whether it happened is not known.
     Unknown(String),
@@ -71,17 +72,17 @@ pub(crate) fn cancelled(error: SdkError<TransactWriteItemsError>) -> Cancelled {
             TransactWriteItemsError::TransactionCanceledException(refusal) => {
                 by_reasons(refusal.cancellation_reasons.unwrap_or_default(), text)
             }
+            // The SDK has sent these again, with its pauses, as often as is good for the table; an earlier try may have happened.
             TransactWriteItemsError::TransactionInProgressException(_)
             | TransactWriteItemsError::ProvisionedThroughputExceededException(_)
             | TransactWriteItemsError::RequestLimitExceeded(_)
-            | TransactWriteItemsError::ThrottlingException(_) => Cancelled::Passing(text),
+            | TransactWriteItemsError::ThrottlingException(_)
             // The service broke while at it: it may have happened.
-            TransactWriteItemsError::InternalServerError(_) => Cancelled::Unknown(text),
+            | TransactWriteItemsError::InternalServerError(_) => Cancelled::Unknown(text),
             TransactWriteItemsError::IdempotentParameterMismatchException(_)
             | TransactWriteItemsError::InvalidEndpointException(_)
             | TransactWriteItemsError::ResourceNotFoundException(_) => Cancelled::Refused(text),
             other => match other.meta().code() {
-                Some("ThrottlingException" | "RequestLimitExceeded") => Cancelled::Passing(text),
                 Some("ValidationException" | "AccessDeniedException" | "UnrecognizedClientException") => {
                     Cancelled::Refused(text)
                 }

@@ -74,6 +74,9 @@ pub(crate) fn claim_unchanged(has_owner: bool, has_expiry: bool) -> String {
     format!("#status = :old_status AND {owner} AND {expiry}")
 }
 
+/// The record is the one that has outlived its ttl. Any writer since then has given it a new one.
+pub(crate) const RECORD_OUTLIVED: &str = "#ttl = :old_ttl";
+
 /// The claim is still mine: nobody took it over, and my own commit has not been applied (I3, I5).
 pub(crate) const CLAIM_MINE: &str = "#owner = :owner AND #status = :started";
 
@@ -102,3 +105,6 @@ pub(crate) const STILL_PINNED: &str = "attribute_exists(pinned_at_ms)";
 
 /// Watermarks only rise.
 pub(crate) const WATERMARK_RISES: &str = "attribute_not_exists(watermark_ms) OR watermark_ms < :at";
+
+/// No invalidation of the path came since lookup that an unpin would set back.
+pub(crate) const PATH_WATERMARK_STAYS: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms <= :at";

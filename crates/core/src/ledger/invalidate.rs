@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, TransactWriteItem};
 
 use super::errors::{Cancelled, LedgerError, Reason, failed};
-use super::expressions::{ABSENT, HEALTH, META, PK, SK, STILL_PINNED, WATERMARK_RISES, name};
+use super::expressions::{ABSENT, HEALTH, META, PK, RECORD_OUTLIVED, SK, STILL_PINNED, WATERMARK_RISES, name};
 use super::lookup::in_row;
 use super::rows::{self, n, s};
 use super::{Ledger, operation};
@@ -12,10 +12,13 @@ use crate::domain::digest::Digest;
 use crate::domain::events::{Event, Stage};
 use crate::domain::invalidations::{EPOCH_SK, Invalidations, Prefix, watermark_sks};
 use crate::domain::outcome::RejectReason;
-use crate::domain::page::ReqStatus;
+use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::{PageKey, Tenant};
 use crate::domain::request::{IdempotencyKey, req_sk};
 use crate::domain::tag::Tag;
+
+/// How often a request by tag is judged anew because the record under its key changed meanwhile.
+const ROUNDS: usize = 3;
 
 /// How a request by tag ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,25 +44,33 @@ impl Ledger {
     ) -> Result<TagInvalidation, LedgerError> {
         let doing = "invalidating by tag";
         let pk = tenant.inval_pk();
-        let record = self.completed_record(&pk, key, request_hash)?;
-        let refusal = match self.raise_watermarks(&pk, &tag.sk(), sent_ms, vec![record]).await? {
-            Ok(()) => return Ok(TagInvalidation::Done),
-            Err(refusal) => refusal,
-        };
-        let known = match refusal {
-            Cancelled::Conditions(reasons) => match reasons.into_iter().next() {
-                Some(Reason::ConditionFailed(Some(item))) => Some(rows::req(&item).map_err(in_row(doing))?),
-                Some(Reason::ConditionFailed(None) | Reason::Fine) | None => None,
-            },
-            // A late answer is an unknown one: the truth is in the record.
-            Cancelled::Unknown(_) | Cancelled::Passing(_) => self.record(&pk, &req_sk(key)).await?,
-            Cancelled::Refused(why) => return Err(LedgerError::Refused { doing, why }),
-        };
-        match known {
-            Some(row) if row.request_hash == request_hash.to_string() => Ok(TagInvalidation::Replayed),
-            Some(_) => Ok(TagInvalidation::Rejected(RejectReason::KeyConflict)),
-            None => Err(LedgerError::Unavailable { doing, why: "the transaction's answer stayed unknown".to_owned() }),
+        let mut outlived: Option<ReqRow> = None;
+        for _ in 0..ROUNDS {
+            let record = self.completed_record(&pk, key, request_hash, outlived.as_ref())?;
+            let refusal = match self.raise_watermarks(&pk, &tag.sk(), sent_ms, vec![record]).await? {
+                Ok(()) => return Ok(TagInvalidation::Done),
+                Err(refusal) => refusal,
+            };
+            let known = match refusal {
+                Cancelled::Conditions(reasons) => match reasons.into_iter().next() {
+                    Some(Reason::ConditionFailed(Some(item))) => Some(rows::req(&item).map_err(in_row(doing))?),
+                    Some(Reason::ConditionFailed(None) | Reason::Fine) | None => None,
+                },
+                // A late answer is an unknown one: the truth is in the record.
+                Cancelled::Unknown(_) | Cancelled::Passing(_) => self.record(&pk, &req_sk(key)).await?,
+                Cancelled::Refused(why) => return Err(LedgerError::Refused { doing, why }),
+            };
+            match known {
+                // Past its ttl it counts as absent, though DynamoDB has not deleted it yet: it is overwritten as it was read.
+                Some(row) if !row.counts(self.now_ms()) => outlived = Some(row),
+                Some(row) if row.request_hash == request_hash.to_string() => return Ok(TagInvalidation::Replayed),
+                Some(_) => return Ok(TagInvalidation::Rejected(RejectReason::KeyConflict)),
+                // Deleted between judging and writing.
+                None if outlived.is_some() => outlived = None,
+                None => break,
+            }
         }
+        Err(LedgerError::Unavailable { doing, why: "the transaction's answer stayed unknown".to_owned() })
     }
 
     /// Makes every page below the prefix stale. `at_ms` is the upper end of what the time may be.
@@ -200,7 +211,14 @@ impl Ledger {
         }
     }
 
-    fn completed_record(&self, pk: &str, key: &IdempotencyKey, hash: Digest) -> Result<TransactWriteItem, LedgerError> {
+    /// The record of a request by tag, written where none is, or over one that has outlived its ttl.
+    fn completed_record(
+        &self,
+        pk: &str,
+        key: &IdempotencyKey,
+        hash: Digest,
+        outlived: Option<&ReqRow>,
+    ) -> Result<TransactWriteItem, LedgerError> {
         let now_ms = self.now_ms();
         let events = [Event::new(1, Stage::Received, now_ms), Event::new(1, Stage::Committed, now_ms)];
         let attributes: [(&str, AttributeValue); 5] = [
@@ -210,7 +228,13 @@ impl Ledger {
             (name::ATTEMPTS, n(1u64)),
             (name::EVENTS, rows::events(&events)),
         ];
-        let mut put = self.put(pk, &req_sk(key), ABSENT);
+        let mut put = match outlived.and_then(|row| row.ttl) {
+            None => self.put(pk, &req_sk(key), ABSENT),
+            Some(ttl) => self
+                .put(pk, &req_sk(key), RECORD_OUTLIVED)
+                .expression_attribute_names("#ttl", name::TTL)
+                .expression_attribute_values(":old_ttl", n(ttl)),
+        };
         for (name, value) in attributes {
             put = put.item(name, value);
         }

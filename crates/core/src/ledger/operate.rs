@@ -7,11 +7,12 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 
 use super::acquire::Acquire;
 use super::errors::{Cancelled, LedgerError, Reason};
-use super::expressions::HEALTH;
+use super::expressions::{HEALTH, PATH_WATERMARK_STAYS};
 use super::invalidate::unfinished;
 use super::lookup::in_row;
 use super::rows::{self, n};
 use super::{Ledger, operation};
+use crate::domain::health::Health;
 use crate::domain::page::{Meta, Seen, VersionRow};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
@@ -46,7 +47,10 @@ impl Ledger {
     /// Lets the page be regenerated again. The watermark goes into the same transaction, so that the page is stale from then on even
     /// if the caller dies before it enqueues `changed`. `at_ms` is the upper end of what the time may be.
     pub async fn unpin(&self, page: &PageKey, at_ms: u64) -> Result<Operation, LedgerError> {
-        self.operate(page, |meta| meta, |_| Pin::Lift { watermark_ms: at_ms }).await
+        // Watermarks only rise, also if another operator's clock is ahead of this one's.
+        let lift =
+            |health: &Health| Pin::Lift { watermark_ms: health.path_watermark_ms.unwrap_or_default().max(at_ms) };
+        self.operate(page, |meta| meta, lift).await
     }
 
     /// Publishes a kept version again, and pins it.
@@ -68,7 +72,7 @@ impl Ledger {
         &self,
         page: &PageKey,
         change: impl FnOnce(Meta) -> Meta,
-        pin: impl FnOnce(&Meta) -> Pin,
+        pin: impl FnOnce(&Health) -> Pin,
     ) -> Result<Operation, LedgerError> {
         let lease = match self.acquire(page, LEASE_MS).await? {
             Acquire::Granted(lease) => lease,
@@ -90,8 +94,13 @@ impl Ledger {
         let version = seen.next_version(meta.source_ms.unwrap_or_default(), fastrand::u32(..));
         let mut meta = change(meta);
         meta.version = Some(version);
-        let operations =
-            vec![self.publish(page, &meta, &seen)?, self.spend_lease(&lease)?, self.write_pin(page, pin(&meta))?];
+        // A helper's ttl would let DynamoDB delete what an operator has published.
+        meta.ttl = None;
+        let operations = vec![
+            self.publish(page, &meta, &seen)?,
+            self.spend_lease(&lease)?,
+            self.write_pin(page, pin(&state.health))?,
+        ];
         match self.transact(operations).await {
             Ok(()) => Ok(Operation::Done(version)),
             Err(Cancelled::Conditions(reasons)) => {
@@ -122,6 +131,7 @@ impl Ledger {
             }
             Pin::Lift { watermark_ms } => self
                 .update(&pk, HEALTH, "SET path_watermark_ms = :at REMOVE pinned_at_ms, wanted_at_ms")
+                .condition_expression(PATH_WATERMARK_STAYS)
                 .expression_attribute_values(":at", n(watermark_ms)),
         };
         operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
@@ -150,7 +160,6 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         deploy: Some(kept.deploy),
         current_sk: Some(kept.version.sk()),
         tombstone: false,
-        ttl: None,
         ..meta
     }
 }
@@ -168,7 +177,6 @@ fn tombstone(meta: Meta, now_ms: u64) -> Meta {
         body_bytes: None,
         current_sk: None,
         tombstone: true,
-        ttl: None,
         ..meta
     }
 }

@@ -71,6 +71,7 @@ impl Regenerator {
     async fn too_close(&self, job: &Job<'_>, until_ms: u64) -> Result<Outcome, LedgerError> {
         let record = self.ledger.request(&job.resolved.page, &job.request.key).await?;
         let hash = job.request.request_hash().to_string();
+        let record = record.filter(|row| row.counts(self.now_ms()));
         let replayed = record.is_some_and(|row| row.status == ReqStatus::Completed && row.request_hash == hash);
         Ok(if replayed { Outcome::Replayed } else { Outcome::TooClose { until_ms } })
     }

@@ -27,6 +27,7 @@ use everfresh_local::faults::{Fault, Faults, On};
 use everfresh_local::in_process::InProcess;
 use everfresh_local::stack;
 use everfresh_worker::Worker;
+use everfresh_worker::handler::BatchError;
 use futures::future::BoxFuture;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -94,6 +95,8 @@ pub(crate) struct Sandbox {
     pub(crate) clients: Clients,
     totals: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     source: EventSource,
+    /// What an invocation is told that it has.
+    time_out: Duration,
 }
 
 /// How a sandbox differs from the usual one.
@@ -132,8 +135,13 @@ impl World {
     }
 
     pub(crate) fn sandbox_with(&self, make: Make) -> Sandbox {
+        self.sandbox_on(make, self.clock.skewed_by_ms(make.skew_ms))
+    }
+
+    /// A sandbox whose own clock is this one.
+    pub(crate) fn sandbox_on(&self, make: Make, clock: Clock) -> Sandbox {
         let way = InProcess::new(self.engines.clone(), Faults::none());
-        let clients = way.clients(self.clock.skewed_by_ms(make.skew_ms), Patience::WORKER);
+        let clients = way.clients(clock, Patience::WORKER);
         let ledger = Ledger::new(&clients, &self.stack.table, KeyLayout::default());
         let artifacts = Artifacts::new(&clients, &self.stack.bucket);
         let settings = regenerate::Settings {
@@ -155,7 +163,8 @@ impl World {
             time_out: Duration::from_millis(make.ladder.function_timeout_ms),
             concurrency: 1,
         };
-        Sandbox { worker: Arc::new(worker), way, clients, totals: Arc::default(), source }
+        let time_out = source.time_out;
+        Sandbox { worker: Arc::new(worker), way, clients, totals: Arc::default(), source, time_out }
     }
 
     /// A ledger without faults, for operators' verbs and for looking.
@@ -219,6 +228,34 @@ impl World {
     pub(crate) async fn objects(&self) -> Vec<String> {
         let listed = self.clean.s3.list_objects_v2().bucket(&self.stack.bucket).send().await.unwrap();
         listed.contents().iter().map(|object| object.key().unwrap().to_owned()).collect()
+    }
+
+    /// Failures, pin and watermark of a page.
+    pub(crate) async fn health(&self, path: &str) -> Item {
+        self.row(&self.pk(path), "HEALTH").await.unwrap_or_default()
+    }
+
+    pub(crate) async fn lock(&self, path: &str) -> Option<Item> {
+        self.row(&self.pk(path), "LOCK").await
+    }
+
+    /// Writes a row as it is, over whatever is there.
+    pub(crate) async fn put(&self, pk: &str, sk: &str, attributes: &[(&str, AttributeValue)]) {
+        let mut put = self.clean.dynamodb.put_item().table_name(&self.stack.table).item("pk", s(pk)).item("sk", s(sk));
+        for (name, value) in attributes {
+            put = put.item(*name, value.clone());
+        }
+        put.send().await.unwrap();
+    }
+
+    /// The present, by AWS's clock.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    /// Sends a request for an acme page with its reason.
+    pub(crate) async fn enqueue_as(&self, path: &str, reason: &str) -> String {
+        self.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{path}","reason":"{reason}"}}"#)).await
     }
 
     /// Every row of a partition, by sort key.
@@ -293,7 +330,7 @@ impl Sandbox {
 
     fn handler(&self) -> impl Fn(SqsEvent, Duration) -> BoxFuture<'static, Result<SqsBatchResponse, String>> + use<> {
         let (worker, totals) = (self.worker.clone(), self.totals.clone());
-        let time_out = Duration::from_millis(ladder().function_timeout_ms);
+        let time_out = self.time_out;
         move |event, _| {
             let (worker, totals) = (worker.clone(), totals.clone());
             Box::pin(async move {
@@ -302,6 +339,26 @@ impl Sandbox {
                 Ok(response)
             })
         }
+    }
+
+    /// Takes what is visible from the queue without handling it. It comes again when its visibility time-out ends.
+    pub(crate) async fn receive(&self) -> SqsEvent {
+        let taken = Arc::new(Mutex::new(SqsEvent::default()));
+        let keep = taken.clone();
+        let handler = move |event: SqsEvent, _: Duration| {
+            *keep.lock().unwrap() = event;
+            futures::future::ready(Err::<SqsBatchResponse, _>("taken away"))
+        };
+        self.source.turn(handler).await;
+        let event = taken.lock().unwrap().clone();
+        event
+    }
+
+    /// Handles an event as Lambda would hand it over, with this much time for it. Returns the ids that must come again.
+    pub(crate) async fn handle(&self, event: SqsEvent, time: Duration) -> Result<Vec<String>, BatchError> {
+        let (response, metrics) = self.worker.handle(event, time).await?;
+        add(&mut self.totals.lock().unwrap(), &metrics);
+        Ok(response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect())
     }
 
     pub(crate) fn inject(&self, on: On, fault: Fault) {
@@ -347,6 +404,8 @@ fn add(totals: &mut BTreeMap<&'static str, u64>, metrics: &Metrics) {
 pub(crate) struct Origin {
     state: Arc<Mutex<Site>>,
     renders: Arc<AtomicU64>,
+    /// Pages that break although the site does not.
+    broken: Arc<Mutex<BTreeMap<String, Breaks>>>,
 }
 
 #[derive(Clone)]
@@ -406,6 +465,11 @@ impl Origin {
         self.state.lock().unwrap().breaks = breaks;
     }
 
+    /// Only this page breaks.
+    pub(crate) fn breaks_at(&self, path: &str, breaks: Breaks) {
+        self.broken.lock().unwrap().insert(path.to_owned(), breaks);
+    }
+
     pub(crate) fn answers(&self, status: u16, headers: &[(&str, &str)], content: &str) {
         let mut site = self.state.lock().unwrap();
         site.status = status;
@@ -428,7 +492,8 @@ impl Renderer for Origin {
                 site.content = format!("{} {number}", site.content);
             }
             tokio::time::sleep(site.takes).await;
-            match site.breaks {
+            let own = self.broken.lock().unwrap().get(request.page.path().as_str()).copied();
+            match own.unwrap_or(site.breaks) {
                 Breaks::No => {}
                 Breaks::Unreachable => return Err(RenderFailure::Unreachable("connection refused".into())),
                 Breaks::Panics => panic!("the renderer's own bug on {}", request.page),
@@ -450,4 +515,12 @@ pub(crate) fn text(item: &Item, name: &str) -> String {
 
 pub(crate) fn number(item: &Item, name: &str) -> u64 {
     item[name].as_n().unwrap().parse().unwrap()
+}
+
+pub(crate) fn s(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+pub(crate) fn n(value: u64) -> AttributeValue {
+    AttributeValue::N(value.to_string())
 }

@@ -1,0 +1,226 @@
+//! Origins that answer badly, late or not at all: the last good page stays, and the origin is left in peace.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use everfresh_core::metrics;
+use support::{Breaks, Make, Sandbox, World, number, text};
+
+const PAGE: &str = "/products/42";
+const STRICT: &str = "/strict";
+const LONG: Duration = Duration::from_secs(7_200);
+const HTML: (&str, &str) = ("content-type", "text/html");
+
+async fn pause(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// A world in which `path` is published with this content, and has become stale.
+async fn with_a_good_page(path: &str, content: &str) -> (World, Sandbox) {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.answers(200, &[HTML], content);
+    world.enqueue(path).await;
+    sandbox.turn().await;
+    pause(100).await;
+    (world, sandbox)
+}
+
+type Misbehaviour = (&'static str, fn(&World), &'static str);
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_page_for_everybody_leaves_the_last_good_one_in_place() {
+    let cases: [Misbehaviour; 17] = [
+        ("500", |world| world.origin.answers(500, &[HTML], "broken"), "origin_status"),
+        ("503", |world| world.origin.answers(503, &[HTML], "broken"), "origin_status"),
+        ("204", |world| world.origin.answers(204, &[], ""), "origin_status"),
+        ("206", |world| world.origin.answers(206, &[HTML], "part"), "origin_status"),
+        ("302", |world| world.origin.answers(302, &[("location", "/products/1")], ""), "origin_status"),
+        ("401", |world| world.origin.answers(401, &[HTML], "who are you"), "origin_status"),
+        ("empty", |world| world.origin.answers(200, &[HTML], ""), "gate"),
+        (
+            "301 to another site",
+            |world| world.origin.answers(301, &[("location", "https://evil.example/")], ""),
+            "gate",
+        ),
+        ("301 to itself", |world| world.origin.answers(301, &[("location", PAGE)], ""), "gate"),
+        ("truncated", |world| world.origin.declares(Some(9_999)), "origin_unreachable"),
+        ("lying content-length", |world| world.origin.declares(Some(1)), "origin_unreachable"),
+        ("oversize", |world| world.origin.answers(200, &[HTML], &"x".repeat(100_001)), "gate"),
+        ("cookie", |world| world.origin.answers(200, &[HTML, ("Set-Cookie", "session=1")], "mine"), "gate"),
+        ("private", |world| world.origin.answers(200, &[HTML, ("cache-control", "private")], "mine"), "gate"),
+        ("no-store", |world| world.origin.answers(200, &[HTML, ("cache-control", "no-store")], "mine"), "gate"),
+        ("vary *", |world| world.origin.answers(200, &[HTML, ("vary", "*")], "mine"), "gate"),
+        ("unreachable", |world| world.origin.breaks(Breaks::Unreachable), "origin_unreachable"),
+    ];
+    for (case, misbehave, class) in cases {
+        let (world, sandbox) = with_a_good_page(PAGE, "good").await;
+        let before = world.meta(PAGE).await.unwrap();
+        misbehave(&world);
+        let id = world.enqueue(PAGE).await;
+        sandbox.turn().await;
+        assert_eq!(world.meta(PAGE).await.unwrap(), before, "{case}");
+        assert_eq!(world.published(PAGE).await.unwrap(), "good", "{case}");
+        let record = world.req(PAGE, &id).await.unwrap();
+        assert_eq!(
+            (text(&record, "status").as_str(), text(&record, "error_class").as_str()),
+            ("FAILED", class),
+            "{case}"
+        );
+        let health = world.health(PAGE).await;
+        assert_eq!(number(&health, "failures"), 1, "{case}");
+        assert!(number(&health, "next_attempt_ms") > world.now_ms(), "{case}");
+        assert!(world.lock(PAGE).await.is_none(), "{case}");
+        assert_eq!(world.objects().await.len(), 1, "{case}: nothing was uploaded");
+        assert_eq!(world.waiting().await, 1, "{case}");
+        // Recovered.
+        world.origin.breaks(Breaks::No);
+        world.origin.declares(None);
+        world.origin.answers(200, &[HTML], "better");
+        world.drain(&sandbox, LONG).await;
+        assert_eq!(world.published(PAGE).await.unwrap(), "better", "{case}");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{case}");
+        let health = world.health(PAGE).await;
+        assert!(!health.contains_key("failures") && !health.contains_key("next_attempt_ms"), "{case}: {health:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_found_gone_and_moved_are_published_for_a_short_while() {
+    let cases: [(u16, &[(&str, &str)]); 4] = [
+        (404, &[HTML]),
+        (410, &[HTML]),
+        (301, &[("location", "/products/1")]),
+        (308, &[("location", "https://www.acme.example/products/1")]),
+    ];
+    for (status, headers) in cases {
+        let (world, sandbox) = with_a_good_page(PAGE, "good").await;
+        world.origin.answers(status, headers, "not here");
+        world.enqueue(PAGE).await;
+        sandbox.turn().await;
+        let meta = world.meta(PAGE).await.unwrap();
+        assert_eq!(number(&meta, "status"), u64::from(status));
+        assert!((1..=30).contains(&number(&meta, "revalidate_seconds")), "{status}");
+        assert_eq!(world.published(PAGE).await.unwrap(), "not here");
+        assert!(world.health(PAGE).await.is_empty(), "{status} is no failure");
+        pause(31).await;
+        world.origin.answers(200, &[HTML], "here again");
+        world.enqueue_as(PAGE, "expired").await;
+        sandbox.turn().await;
+        assert_eq!(world.published(PAGE).await.unwrap(), "here again", "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_origin_that_never_answers_is_given_up_in_time_to_say_so() {
+    let (world, sandbox) = with_a_good_page(PAGE, "good").await;
+    world.origin.breaks(Breaks::Hangs);
+    let id = world.enqueue(PAGE).await;
+    let before_ms = world.now_ms();
+    sandbox.turn().await;
+    assert!(world.now_ms() - before_ms < 55_000, "within the render deadline, not the function's time-out");
+    let record = world.req(PAGE, &id).await.unwrap();
+    assert_eq!((text(&record, "status"), text(&record, "error_class")), ("FAILED".into(), "origin_timeout".into()));
+    assert_eq!(world.published(PAGE).await.unwrap(), "good");
+    assert!(world.lock(PAGE).await.is_none());
+    world.origin.breaks(Breaks::No);
+    world.origin.content("better");
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "better");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_routes_own_gate_keeps_what_is_too_small_shrunk_or_incomplete_out() {
+    let good = format!("<html>{}</html>", "content ".repeat(20));
+    for (case, body) in
+        [("too small", "<b></html>"), ("shrunk", "<html>content content</html>"), ("cut off", &good[..good.len() - 7])]
+    {
+        let (world, sandbox) = with_a_good_page(STRICT, &good).await;
+        world.origin.content(body);
+        let id = world.enqueue(STRICT).await;
+        sandbox.turn().await;
+        assert_eq!(world.published(STRICT).await.unwrap(), good, "{case}");
+        assert_eq!(text(&world.req(STRICT, &id).await.unwrap(), "error_class"), "gate", "{case}");
+        world.origin.content(&good.replace("content", "CONTENT"));
+        world.drain(&sandbox, LONG).await;
+        assert!(world.published(STRICT).await.unwrap().contains("CONTENT"), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_cooldown_expired_requests_are_acked_and_changed_ones_wait() {
+    let (world, sandbox) = with_a_good_page(PAGE, "good").await;
+    world.origin.breaks(Breaks::Unreachable);
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let renders = world.origin.renders();
+    let until_ms = number(&world.health(PAGE).await, "next_attempt_ms");
+    let expired = world.enqueue_as(PAGE, "expired").await;
+    let prewarm = world.enqueue_as(PAGE, "prewarm").await;
+    let changed = world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(world.origin.renders(), renders, "the origin is left alone");
+    assert_eq!(world.waiting().await, 2, "the two that changed");
+    for id in [&expired, &prewarm, &changed] {
+        assert_eq!(world.status(PAGE, id).await, "absent", "and nothing is written");
+    }
+    world.origin.breaks(Breaks::No);
+    world.origin.content("better");
+    world.drain(&sandbox, LONG).await;
+    assert!(world.now_ms() >= until_ms);
+    assert_eq!(world.published(PAGE).await.unwrap(), "better");
+    assert!(world.origin.renders() <= renders + 2);
+    assert!(world.dead_letters().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_origin_that_stays_down_is_asked_ever_less_often() {
+    let (world, _) = with_a_good_page(PAGE, "good").await;
+    let sandbox = world.sandbox_with(Make { max_attempts: 50, ..Make::default() });
+    world.origin.breaks(Breaks::Unreachable);
+    let before = world.origin.renders();
+    // Ten minutes of readers and changes, several a second at times.
+    for minute in 0..10 {
+        for _ in 0..10 {
+            world.enqueue(PAGE).await;
+            world.enqueue_as(PAGE, "expired").await;
+        }
+        for _ in 0..30 {
+            sandbox.turn().await;
+            pause(2).await;
+        }
+        let asked = world.origin.renders() - before;
+        assert!(asked <= 4 + minute, "{asked} renders after minute {minute}");
+    }
+    assert!(number(&world.health(PAGE).await, "failures") >= 5);
+    assert_eq!(world.published(PAGE).await.unwrap(), "good");
+    world.origin.breaks(Breaks::No);
+    world.origin.content("better");
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "better");
+    assert!(world.health(PAGE).await.is_empty() || !world.health(PAGE).await.contains_key("failures"));
+    assert!(world.dead_letters().await.is_empty(), "waiting is no attempt");
+    assert!(sandbox.total(metrics::FAILED) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_for_a_page_that_was_never_published_publishes_nothing() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.answers(500, &[HTML], "broken");
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert!(world.meta(PAGE).await.is_none());
+    assert!(world.objects().await.is_empty());
+    // A reader waits for it: during cooldown the wish is acked, afterwards it is tried.
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.origin.renders(), 1);
+    pause(10).await;
+    world.origin.answers(200, &[HTML], "good");
+    world.enqueue_as(PAGE, "expired").await;
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "good");
+}

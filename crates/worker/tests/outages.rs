@@ -1,0 +1,239 @@
+//! Services that are down, slow or overloaded: nothing is half published, nothing is lost, and afterwards all is done.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
+use support::{Sandbox, World, number, text};
+
+const PAGE: &str = "/products/42";
+const LONG: Duration = Duration::from_secs(7_200);
+
+const DYNAMODB: [&str; 6] = ["Query", "GetItem", "BatchGetItem", "PutItem", "UpdateItem", "TransactWriteItems"];
+
+async fn pause(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// A page with an old version, and a request for a new one.
+async fn with_a_request() -> (World, Sandbox, String) {
+    let world = World::new().await;
+    world.origin.content("old");
+    world.enqueue(PAGE).await;
+    world.sandbox().await.turn().await;
+    pause(10).await;
+    world.origin.content("new");
+    let id = world.enqueue(PAGE).await;
+    let sandbox = world.sandbox().await;
+    (world, sandbox, id)
+}
+
+/// After the outage: the request is done, once, and nothing is left over.
+async fn recovers(world: &World, sandbox: &Sandbox, id: &str, case: &str) {
+    assert_eq!(world.waiting().await, 1, "{case}: the message comes again");
+    assert_eq!(world.published(PAGE).await.unwrap(), "old", "{case}: nothing half published");
+    assert_ne!(world.status(PAGE, id).await, "COMPLETED", "{case}");
+    sandbox.way.faults().clear();
+    world.drain(sandbox, LONG).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "new", "{case}");
+    assert_eq!(world.status(PAGE, id).await, "COMPLETED", "{case}");
+    assert!(world.lock(PAGE).await.is_none(), "{case}");
+    assert!(world.dead_letters().await.is_empty(), "{case}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_table_is_down_nothing_happens_and_afterwards_all_does() {
+    for fault in [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle] {
+        let (world, sandbox, id) = with_a_request().await;
+        let before = world.rows(&world.pk(PAGE)).await;
+        for operation in DYNAMODB {
+            sandbox.inject(On::every(operation), fault);
+        }
+        sandbox.turn().await;
+        assert_eq!(world.rows(&world.pk(PAGE)).await, before, "{fault:?}");
+        assert_eq!(world.objects().await.len(), 1, "{fault:?}");
+        recovers(&world, &sandbox, &id, &format!("{fault:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_goes_down_at_any_step_leaves_nothing_half_published() {
+    for fault in [Fault::FailBefore, Fault::Hang, Fault::Throttle] {
+        // Before the claim, before the lease, before the commit.
+        for (step, at) in [("claim", On::every("PutItem")), ("acquire", On::every("PutItem").after(1))] {
+            let case = format!("{fault:?} at {step}");
+            let (world, sandbox, id) = with_a_request().await;
+            sandbox.inject(at, fault);
+            for operation in ["UpdateItem", "TransactWriteItems", "GetItem"] {
+                sandbox.inject(On::every(operation), fault);
+            }
+            sandbox.turn().await;
+            recovers(&world, &sandbox, &id, &case).await;
+        }
+        let case = format!("{fault:?} at commit");
+        let (world, sandbox, id) = with_a_request().await;
+        for operation in ["UpdateItem", "TransactWriteItems", "GetItem"] {
+            sandbox.inject(On::every(operation), fault);
+        }
+        sandbox.turn().await;
+        recovers(&world, &sandbox, &id, &case).await;
+        let attempts = number(&world.req(PAGE, &id).await.unwrap(), "attempts");
+        assert!(attempts <= 2, "{case}: {attempts} attempts");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_was_done_by_a_table_that_answers_no_more_is_found_out_by_the_next_delivery() {
+    for fault in [Fault::FailAfter, Fault::LoseResponse, Fault::Silence] {
+        let (world, sandbox, id) = with_a_request().await;
+        sandbox.inject(On::every("TransactWriteItems"), fault);
+        sandbox.inject(On::every("GetItem"), Fault::Cut);
+        sandbox.inject(On::every("UpdateItem"), Fault::Cut);
+        sandbox.turn().await;
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{fault:?}");
+        assert_eq!(world.published(PAGE).await.unwrap(), "new", "{fault:?}");
+        sandbox.way.faults().clear();
+        let renders = world.origin.renders();
+        world.drain(&sandbox, LONG).await;
+        assert_eq!(world.origin.renders(), renders, "{fault:?}: no second render (I3)");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{fault:?}: never FAILED after its commit (I5)");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_bucket_is_down_the_old_page_stays_and_the_lease_does_not() {
+    for fault in [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle] {
+        let case = format!("{fault:?}");
+        let (world, sandbox, id) = with_a_request().await;
+        sandbox.inject(On::every("PutObject"), fault);
+        sandbox.turn().await;
+        let record = world.req(PAGE, &id).await.unwrap();
+        assert_eq!(
+            (text(&record, "status").as_str(), text(&record, "error_class").as_str()),
+            ("FAILED", "upload"),
+            "{case}"
+        );
+        assert!(world.lock(PAGE).await.is_none(), "{case}");
+        recovers(&world, &sandbox, &id, &case).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_table_and_bucket_down_together_the_claim_runs_out_and_the_redelivery_goes_on() {
+    let (world, sandbox, id) = with_a_request().await;
+    for operation in ["PutObject", "TransactWriteItems", "UpdateItem"] {
+        sandbox.inject(On::every(operation), Fault::FailBefore);
+    }
+    sandbox.turn().await;
+    assert_eq!(world.status(PAGE, &id).await, "STARTED", "neither failed nor given back");
+    recovers(&world, &sandbox, &id, "both").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_cannot_be_delayed_come_back_by_the_visibility_time_out() {
+    for fault in [Fault::FailBefore, Fault::Hang, Fault::Throttle] {
+        let (world, sandbox, id) = with_a_request().await;
+        sandbox.inject(On::every("ChangeMessageVisibilityBatch"), fault);
+        sandbox.inject(On::every("Query"), Fault::FailBefore);
+        let before_ms = world.now_ms();
+        sandbox.turn().await;
+        assert_eq!(world.waiting().await, 1, "{fault:?}");
+        sandbox.way.faults().clear();
+        world.drain(&sandbox, LONG).await;
+        assert!(world.now_ms() - before_ms >= 390_000, "{fault:?}: it costs time and nothing else");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_by_itself_is_waited_out_within_the_invocation() {
+    let cases = [
+        ("TransactWriteItems", Fault::Conflict, 3),
+        ("TransactWriteItems", Fault::InProgress, 3),
+        ("TransactWriteItems", Fault::Throttle, 3),
+        ("TransactWriteItems", Fault::FailBefore, 2),
+        ("Query", Fault::Throttle, 3),
+        ("PutItem", Fault::Throttle, 3),
+        ("PutObject", Fault::Throttle, 3),
+        ("PutObject", Fault::Conflict, 3),
+        ("PutObject", Fault::FailBefore, 3),
+    ];
+    for (operation, fault, times) in cases {
+        let case = format!("{times} × {fault:?} on {operation}");
+        let (world, sandbox, id) = with_a_request().await;
+        sandbox.inject(On::next(operation).times(times), fault);
+        sandbox.turn().await;
+        assert_eq!(world.published(PAGE).await.unwrap(), "new", "{case}");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{case}");
+        assert_eq!(world.waiting().await, 0, "{case}");
+        assert_eq!(sandbox.total(metrics::COMMITTED), 1, "{case}");
+        assert_eq!(world.origin.renders(), 2, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_fails_between_claim_and_lease_costs_neither_an_attempt_nor_the_claims_time() {
+    // Single writes that meet a transaction are not retried by the SDK; throttled ones are, four times.
+    for (fault, times) in [(Fault::Conflict, 1), (Fault::Throttle, 4), (Fault::FailBefore, 4)] {
+        for (step, spared) in [("claim", 0), ("acquire", 1)] {
+            let case = format!("{fault:?} at {step}");
+            let (world, sandbox, id) = with_a_request().await;
+            sandbox.inject(On::next("PutItem").after(spared).times(times), fault);
+            let before_ms = world.now_ms();
+            sandbox.turn().await;
+            recovers(&world, &sandbox, &id, &case).await;
+            assert!(world.now_ms() - before_ms < 40_000, "{case}: it did not wait for its own claim to run out");
+            assert_eq!(number(&world.req(PAGE, &id).await.unwrap(), "attempts"), 1, "{case}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_pass_is_not_stormed() {
+    for (operation, fault) in [
+        ("TransactWriteItems", Fault::Conflict),
+        ("TransactWriteItems", Fault::InProgress),
+        ("TransactWriteItems", Fault::Throttle),
+        ("PutObject", Fault::Conflict),
+        ("PutObject", Fault::Throttle),
+        ("Query", Fault::Throttle),
+    ] {
+        let case = format!("{fault:?} on {operation}");
+        let (world, sandbox, id) = with_a_request().await;
+        sandbox.inject(On::every(operation), fault);
+        sandbox.turn().await;
+        let calls = sandbox.operations().iter().filter(|call| *call == operation).count();
+        assert!(calls <= 16, "{case}: {calls} calls");
+        recovers(&world, &sandbox, &id, &case).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_finds_its_own_object_has_succeeded() {
+    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::Silence] {
+        let (world, sandbox, id) = with_a_request().await;
+        sandbox.inject(On::next("PutObject"), fault);
+        sandbox.turn().await;
+        assert_eq!(sandbox.operations().iter().filter(|call| *call == "PutObject").count(), 2, "{fault:?}");
+        assert_eq!(world.published(PAGE).await.unwrap(), "new", "{fault:?}");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{fault:?}");
+        assert_eq!(world.objects().await.len(), 2, "{fault:?}: the old one and the new one");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_tenants_epoch_does_not_ack_an_expired_request() {
+    let (world, sandbox, _) = with_a_request().await;
+    sandbox.turn().await;
+    let other = world.sandbox().await;
+    other.inject(On::every("GetItem"), Fault::FailBefore);
+    world.enqueue_as(PAGE, "expired").await;
+    other.turn().await;
+    assert_eq!(world.waiting().await, 1, "whether it is fresh is not known");
+    other.way.faults().clear();
+    world.drain(&other, LONG).await;
+    assert_eq!(world.waiting().await, 0);
+}

@@ -1,0 +1,361 @@
+//! Messages that cannot be handled, and those that will not: each goes its own way and takes nobody with it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use aws_sdk_sqs::types::Message;
+use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
+use everfresh_worker::handler::BatchError;
+use support::{Breaks, Make, World, n, number, s, text};
+
+const PAGE: &str = "/products/42";
+const LONG: Duration = Duration::from_secs(7_200);
+
+async fn pause(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn attribute<'m>(letter: &'m Message, name: &str) -> &'m str {
+    letter.message_attributes().unwrap().get(name).and_then(|value| value.string_value()).unwrap_or_default()
+}
+
+/// Puts a dead letter back where it came from, as a redrive does: same body, same attributes, another id.
+async fn redrive(world: &World, letter: &Message) -> String {
+    let send = world.clean.sqs.send_message().queue_url(&world.stack.queue).message_body(letter.body().unwrap());
+    let sent = send.set_message_attributes(letter.message_attributes.clone()).send().await.unwrap();
+    sent.message_id.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_body_goes_to_the_dead_letter_queue_alone() {
+    let deep = format!(r#"{{"v":1,"tenant":"acme","path":{}1{}}}"#, "[".repeat(50_000), "]".repeat(50_000));
+    let deep_object = r#"{"a":"#.repeat(20_000);
+    let largest = format!(r#"{{"v":1,"tenant":"acme","path":"/{}"}}"#, "x".repeat(256 * 1024 - 34));
+    let junk = "x".repeat(256 * 1024);
+    assert_eq!(largest.len(), 256 * 1024);
+    let cases = [
+        ("not json", "bad_message"),
+        (" ", "bad_message"),
+        ("null", "bad_message"),
+        ("[]", "bad_message"),
+        ("{}{}", "bad_message"),
+        (junk.as_str(), "bad_message"),
+        (largest.as_str(), "bad_message"),
+        (deep.as_str(), "bad_message"),
+        (deep_object.as_str(), "bad_message"),
+        (r#"{"v":"1","tenant":"acme","path":"/products/1"}"#, "bad_message"),
+        (r#"{"v":1,"tenant":7,"path":"/products/1"}"#, "bad_message"),
+        (r#"{"v":1,"tenant":"acme","path":null}"#, "bad_message"),
+        (r#"{"v":1,"tenant":"acme","path":"/products/1","origin":"http://169.254.169.254/"}"#, "bad_message"),
+        (r#"{"v":2,"tenant":"acme","path":"/products/1"}"#, "bad_message"),
+        (r#"{"tenant":"acme","path":"/products/1"}"#, "bad_message"),
+        (r#"{"v":1,"tenant":"","path":"/products/1"}"#, "bad_message"),
+        (r#"{"v":1,"tenant":"acme"}"#, "bad_message"),
+        (r#"{"v":1,"tenant":"acme","path":"/products/1","tag":"products"}"#, "bad_message"),
+        (r#"{"v":1,"tenant":"acme","path":"/products/1","reason":"because"}"#, "bad_message"),
+        (r#"{"v":1,"tenant":"acme","path":"/products/1","idempotency_key":"a#b"}"#, "bad_message"),
+        (r#"{"v":1,"tenant":"initech","path":"/products/1"}"#, "unknown_tenant"),
+        (r#"{"v":1,"tenant":"a#CACHE#b","path":"/products/1"}"#, "unknown_tenant"),
+        (r#"{"v":1,"tenant":"acme","path":"/nowhere"}"#, "no_route"),
+        (r#"{"v":1,"tenant":"acme","path":"products/1"}"#, "bad_path"),
+        (r#"{"v":1,"tenant":"acme","path":"/products/%00"}"#, "bad_path"),
+        (r#"{"v":1,"tenant":"acme","tag":"a b"}"#, "bad_tag"),
+    ];
+    for (body, reason) in cases {
+        let shown: String = body.chars().take(60).collect();
+        let world = World::new().await;
+        let sandbox = world.sandbox().await;
+        world.enqueue("/products/before").await;
+        let id = world.send(body).await;
+        world.enqueue("/products/after").await;
+        sandbox.turn().await;
+        assert_eq!(world.published("/products/before").await.as_deref(), Some("one"), "{shown}");
+        assert_eq!(world.published("/products/after").await.as_deref(), Some("one"), "{shown}");
+        assert_eq!(world.waiting().await, 0, "{shown}");
+        let letters = world.dead_letters().await;
+        let [letter] = letters.as_slice() else { panic!("{} dead letters for {shown}", letters.len()) };
+        assert_eq!(letter.body().unwrap(), body, "as it came");
+        assert_eq!(attribute(letter, "reason"), reason, "{shown}");
+        assert_eq!(attribute(letter, "everfresh-key"), id, "{shown}");
+        assert_eq!(sandbox.total(metrics::REJECTED), 1, "{shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_of_an_earlier_rejection_stays_with_a_message_that_is_rejected_again() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.send_with("poison", &[("everfresh-key", "first-id"), ("reason", "waited")]).await;
+    sandbox.turn().await;
+    let letters = world.dead_letters().await;
+    assert_eq!(attribute(&letters[0], "everfresh-key"), "first-id");
+    assert_eq!(attribute(&letters[0], "reason"), "bad_message");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_eight_of_a_producers_attributes_are_kept() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let names: Vec<String> = (0..10).map(|index| format!("producer-{index}")).collect();
+    let attributes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "value")).collect();
+    world.send_with("poison", &attributes).await;
+    sandbox.turn().await;
+    assert_eq!(world.waiting().await, 0);
+    let letters = world.dead_letters().await;
+    let kept = letters[0].message_attributes().unwrap();
+    assert_eq!(kept.len(), 10);
+    assert_eq!(kept.keys().filter(|name| name.starts_with("producer-")).count(), 8);
+    assert_eq!(attribute(&letters[0], "reason"), "bad_message");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_one_render_fails_that_record_and_no_other() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.breaks_at("/products/5", Breaks::Panics);
+    let mut ids = Vec::new();
+    for page in 0..10 {
+        ids.push(world.enqueue(&format!("/products/{page}")).await);
+    }
+    let event = sandbox.receive().await;
+    let again = sandbox.handle(event, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(again, [ids[5].clone()]);
+    let record = world.req("/products/5", &ids[5]).await.unwrap();
+    assert_eq!((text(&record, "status"), text(&record, "error_class")), ("FAILED".into(), "panic".into()));
+    assert!(world.lock("/products/5").await.is_none());
+    assert_eq!(sandbox.total(metrics::COMMITTED), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_ten_records_exactly_the_one_that_failed_comes_again() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.breaks_at("/products/3", Breaks::Unreachable);
+    let mut ids = Vec::new();
+    for page in 0..10 {
+        ids.push(world.enqueue(&format!("/products/{page}")).await);
+    }
+    assert_eq!(sandbox.turn().await, 10);
+    assert_eq!(world.waiting().await, 1);
+    for page in (0..10).filter(|page| *page != 3) {
+        let path = format!("/products/{page}");
+        assert_eq!(world.published(&path).await.as_deref(), Some("one"));
+        assert_eq!(world.status(&path, &ids[page]).await, "COMPLETED");
+    }
+    world.origin.breaks_at("/products/3", Breaks::No);
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.status("/products/3", &ids[3]).await, "COMPLETED");
+    assert_eq!(world.origin.renders(), 11, "the nine were not rendered again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_in_which_all_fail_is_answered_record_by_record() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.breaks(Breaks::Unreachable);
+    let mut ids = Vec::new();
+    for page in 0..10 {
+        ids.push(world.enqueue(&format!("/products/{page}")).await);
+    }
+    let event = sandbox.receive().await;
+    let mut again = sandbox.handle(event, Duration::from_secs(60)).await.expect("no exception");
+    again.sort();
+    let mut sorted = ids.clone();
+    sorted.sort();
+    assert_eq!(again, sorted);
+    for (page, id) in ids.iter().enumerate() {
+        assert_eq!(world.status(&format!("/products/{page}"), id).await, "FAILED");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_used_up_its_attempts_is_rejected_and_a_redrive_counts_anew() {
+    let world = World::new().await;
+    let sandbox = world.sandbox_with(Make { max_attempts: 2, ..Make::default() });
+    world.origin.breaks(Breaks::Unreachable);
+    let id = world.enqueue(PAGE).await;
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.origin.renders(), 2);
+    let letters = world.dead_letters().await;
+    let [letter] = letters.as_slice() else { panic!("{} dead letters", letters.len()) };
+    assert_eq!((attribute(letter, "reason"), attribute(letter, "everfresh-key")), ("attempts", id.as_str()));
+    // Redriven too early: it gets its two attempts, and is rejected again.
+    pause(1).await;
+    redrive(&world, letter).await;
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.origin.renders(), 4);
+    let letters = world.dead_letters().await;
+    let letter = letters.last().unwrap();
+    assert_eq!((attribute(letter, "reason"), attribute(letter, "everfresh-key")), ("attempts", id.as_str()));
+    // Redriven when the origin is well.
+    world.origin.breaks(Breaks::No);
+    pause(1).await;
+    let new_id = redrive(&world, letter).await;
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+    let record = world.req(PAGE, &id).await.unwrap();
+    assert_eq!((text(&record, "status"), number(&record, "attempts")), ("COMPLETED".into(), 1));
+    assert!(!record.contains_key("rejected_at_ms"));
+    assert_eq!(world.status(PAGE, &new_id).await, "absent", "it is the same request under its old key");
+    // Redriven once more by mistake.
+    pause(5).await;
+    redrive(&world, letter).await;
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(sandbox.total(metrics::COMMITTED) + sandbox.total(metrics::UNCHANGED), 1, "one commit per request (I3)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_no_attempt_can_help_is_not_counted_to_the_limit_by_waiting() {
+    let world = World::new().await;
+    let sandbox = world.sandbox_with(Make { max_attempts: 2, ..Make::default() });
+    let id = world.enqueue(PAGE).await;
+    // Somebody holds the page for a long time.
+    let held = [("lease_token", s("other")), ("lease_expires_at", n(world.now_ms() / 1000 + 300))];
+    world.put(&world.pk(PAGE), "LOCK", &held).await;
+    world.drain(&sandbox, LONG).await;
+    assert!(sandbox.total(metrics::BUSY) >= 1);
+    assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
+    assert!(world.dead_letters().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_cannot_be_dead_lettered_comes_again() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    sandbox.inject(On::every("SendMessage"), Fault::FailBefore);
+    world.send("poison").await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+    assert_eq!(world.waiting().await, 1, "not lost");
+    assert_eq!(sandbox.total(metrics::REJECTED), 0, "not yet");
+    assert!(world.dead_letters().await.is_empty());
+    sandbox.way.faults().clear();
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.dead_letters().await.len(), 1);
+    assert_eq!(sandbox.total(metrics::REJECTED), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_whose_answer_is_lost_is_in_the_dead_letter_queue_at_least_once() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    sandbox.inject(On::every("SendMessage").times(4), Fault::LoseResponse);
+    let id = world.send("poison").await;
+    world.drain(&sandbox, LONG).await;
+    let letters = world.dead_letters().await;
+    assert!(!letters.is_empty());
+    assert!(letters.iter().all(|letter| attribute(letter, "everfresh-key") == id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_waited_ninety_receives_is_rejected() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let id = world.enqueue(PAGE).await;
+    let held = [("lease_token", s("other")), ("lease_expires_at", n(world.now_ms() / 1000 + 3_000))];
+    world.put(&world.pk(PAGE), "LOCK", &held).await;
+    let mut event = sandbox.receive().await;
+    for (count, rejected) in [("89", false), ("90", true)] {
+        event.records[0].attributes.insert("ApproximateReceiveCount".into(), count.into());
+        let again = sandbox.handle(event.clone(), Duration::from_secs(60)).await.unwrap();
+        assert_eq!(again.is_empty(), rejected, "at receive {count}");
+    }
+    let letters = world.dead_letters().await;
+    assert_eq!(letters.len(), 1);
+    assert_eq!((attribute(&letters[0], "reason"), attribute(&letters[0], "everfresh-key")), ("waited", id.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ninetieth_receive_of_a_request_that_can_be_done_is_done() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    let mut event = sandbox.receive().await;
+    event.records[0].attributes.insert("ApproximateReceiveCount".into(), "90".into());
+    assert!(sandbox.handle(event, Duration::from_secs(60)).await.unwrap().is_empty());
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+    assert!(world.dead_letters().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fifo_queue_is_refused_by_name_and_nothing_is_touched() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    let mut event = sandbox.receive().await;
+    event.records[0].event_source_arn = Some("arn:aws:sqs:eu-west-1:1:everfresh.fifo".into());
+    let refused = sandbox.handle(event, Duration::from_secs(60)).await.unwrap_err();
+    assert!(matches!(refused, BatchError::Fifo(_)));
+    assert!(refused.to_string().contains("everfresh.fifo"), "{refused}");
+    assert!(world.meta(PAGE).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fair_queues_group_id_does_not_make_it_fifo() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    let mut event = sandbox.receive().await;
+    event.records[0].attributes.insert("MessageGroupId".into(), "acme".into());
+    assert!(sandbox.handle(event, Duration::from_secs(60)).await.unwrap().is_empty());
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_without_an_id_fails_the_batch_before_anything_is_done() {
+    for id in [None, Some(String::new())] {
+        let world = World::new().await;
+        let sandbox = world.sandbox().await;
+        world.enqueue("/products/1").await;
+        world.enqueue("/products/2").await;
+        let mut event = sandbox.receive().await;
+        event.records[1].message_id = id;
+        let refused = sandbox.handle(event, Duration::from_secs(60)).await.unwrap_err();
+        assert!(matches!(refused, BatchError::Nameless(_)));
+        assert_eq!(world.origin.renders(), 0);
+        assert_eq!(world.waiting().await, 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_for_two_different_requests_is_refused_and_nothing_is_written() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let body =
+        |reason| format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"{reason}","idempotency_key":"k"}}"#);
+    world.send(&body("expired")).await;
+    sandbox.turn().await;
+    pause(10).await;
+    let before = world.rows(&world.pk(PAGE)).await;
+    let renders = world.origin.renders();
+    world.send(&body("changed")).await;
+    sandbox.turn().await;
+    assert_eq!(world.rows(&world.pk(PAGE)).await, before, "nothing written");
+    assert_eq!(world.origin.renders(), renders);
+    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    let letters = world.dead_letters().await;
+    assert_eq!((attribute(&letters[0], "reason"), attribute(&letters[0], "everfresh-key")), ("key_conflict", "k"));
+    assert_eq!(world.waiting().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_leader_leaves_the_lead_to_the_next_record_of_its_page() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"expired","idempotency_key":"k"}}"#)).await;
+    sandbox.turn().await;
+    pause(10).await;
+    world.origin.content("two");
+    world.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#)).await;
+    world.enqueue(PAGE).await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "two");
+    assert_eq!(world.origin.renders(), 2);
+    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.dead_letters().await.len(), 1);
+}
