@@ -28,7 +28,14 @@ pub fn init(format: Format, default_filter: &str) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     // A logger that is already there (tests, an embedding program) is as good as ours.
     let _ = match format {
-        Format::Json => builder.json().flatten_event(true).with_current_span(true).with_ansi(false).finish().try_init(),
+        Format::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(true)
+            .with_span_list(false)
+            .with_ansi(false)
+            .finish()
+            .try_init(),
         Format::Readable => builder.with_writer(std::io::stderr).with_target(false).compact().finish().try_init(),
     };
 }

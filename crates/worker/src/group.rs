@@ -78,7 +78,7 @@ fn sender_sees_another_page(record: &Record<'_>) -> bool {
     let differs = record.attribute(attributes::PAGE).is_some_and(|hash| hash != page.hash().to_string());
     if differs {
         tracing::warn!(
-            message = %record.message_id,
+            message_id = %record.message_id,
             %page,
             "message {} names another page than this worker computes: the sender runs with another configuration",
             record.message_id

@@ -85,7 +85,7 @@ impl Worker {
             let members: Vec<&Record<'_>> = group.iter().map(|index| &records[*index]).collect();
             let outcomes = AssertUnwindSafe(self.group(&members, invocation)).catch_unwind().await;
             let outcomes = outcomes.unwrap_or_else(|_| {
-                tracing::error!(message = %members[0].message_id, "handling message {} panicked", members[0].message_id);
+                tracing::error!(message_id = %members[0].message_id, "handling message {} panicked", members[0].message_id);
                 vec![Outcome::Busy { why: Busy::Unavailable }; members.len()]
             });
             group.into_iter().zip(outcomes).collect::<Vec<_>>()
@@ -112,7 +112,7 @@ impl Worker {
         let request = match &record.accepted {
             Ok(accepted) => &accepted.request,
             Err(why) => {
-                tracing::warn!(message = %record.message_id, %why, "message {} is rejected: {why}", record.message_id);
+                tracing::warn!(message_id = %record.message_id, %why, "message {} is rejected: {why}", record.message_id);
                 return Outcome::Rejected { reason: why.reason() };
             }
         };
@@ -179,12 +179,12 @@ impl Worker {
         {
             let recorded = self.regenerator.ledger.record_rejection(&resolved.page, &accepted.request.key).await;
             if let Err(error) = recorded {
-                tracing::error!(message = %record.message_id, %error, "a rejection could not be recorded and will be tried again");
+                tracing::error!(message_id = %record.message_id, %error, "a rejection could not be recorded and will be tried again");
                 return false;
             }
         }
         tracing::warn!(
-            message = %record.message_id,
+            message_id = %record.message_id,
             reason = reason.as_str(),
             key = record.key(),
             "message {} goes to the dead-letter queue: {}",
@@ -235,7 +235,7 @@ fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, now_ms
         | Outcome::Rejected { .. } => {}
     }
     tracing::info!(
-        message = %record.message_id,
+        message_id = %record.message_id,
         key = record.key(),
         outcome = outcome.as_str(),
         detail = ?outcome,

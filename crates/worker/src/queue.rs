@@ -46,7 +46,7 @@ impl Queues {
             Ok(_) => true,
             Err(error) => {
                 let error = explain(&error);
-                tracing::error!(message = %record.message_id, %error, "a rejected message could not be dead-lettered and will come again");
+                tracing::error!(message_id = %record.message_id, %error, "a rejected message could not be dead-lettered and will come again");
                 false
             }
         }
