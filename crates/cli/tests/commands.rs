@@ -55,8 +55,7 @@ fn a_wish_becomes_a_page_and_a_change_a_new_version() {
 
     // The demo lies in the data folder, to be edited.
     let file = folder.path().join("demo/site/data.json");
-    let edited =
-        fs::read_to_string(&file).unwrap().replace("figs", "figs").replacen("\"version\": ", "\"version\": 1", 1);
+    let edited = fs::read_to_string(&file).unwrap().replacen("\"version\": ", "\"version\": 1", 1);
     fs::write(&file, edited).unwrap();
     let again = json(&run(&dev.data, &["enqueue", "/products/figs"]));
     let handle = again["handle"].as_str().unwrap().to_owned();
