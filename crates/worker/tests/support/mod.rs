@@ -334,8 +334,7 @@ impl Sandbox {
             futures::future::ready(Err::<SqsBatchResponse, _>("taken away"))
         };
         self.source.turn(handler).await;
-        let event = taken.lock().unwrap().clone();
-        event
+        taken.lock().unwrap().clone()
     }
 
     /// Handles an event as Lambda would hand it over, with this much time for it. Returns the ids that must come again.
