@@ -246,7 +246,7 @@ async fn without_time_for_a_render_nothing_is_claimed() {
     let id = world.enqueue(PAGE).await;
     let event = sandbox.receive().await;
     let again = sandbox.handle(event, Duration::from_millis(3_500)).await.unwrap();
-    assert_eq!(again, [id.clone()]);
+    assert_eq!(again, [id.as_str()]);
     assert_eq!(world.rows(&world.pk(PAGE)).await.len(), 0);
     assert_eq!(world.origin.renders(), 0);
     world.drain(&sandbox, Duration::from_secs(600)).await;
@@ -307,7 +307,7 @@ async fn a_sandbox_frozen_for_ten_minutes_and_thawed_changes_nothing() {
         let handled = Freezable { inner: Box::pin(frozen_one.handle(event, TURN)), frozen: frozen.clone() };
         tokio::join!(
             async {
-                assert_eq!(handled.await.unwrap(), [id.clone()], "refused");
+                assert_eq!(handled.await.unwrap(), [id.as_str()], "refused");
             },
             async {
                 pause(2).await;
