@@ -24,6 +24,9 @@ standard error.
   everfresh page show /products/1      what is published, how fresh it is, who works on it
   everfresh status --stack shop        the queues of the deployed stack `shop`";
 
+/// The data folder unless another one is named.
+pub(crate) const DEFAULT_DATA: &str = ".everfresh";
+
 /// Which Everfresh a command is about.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TargetArgs {
@@ -32,7 +35,7 @@ pub(crate) struct TargetArgs {
     pub(crate) stack: Option<String>,
 
     /// The data folder of the local `dev`
-    #[arg(long, global = true, value_name = "DIR", default_value = ".everfresh")]
+    #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA)]
     pub(crate) data: PathBuf,
 
     /// The configuration, everfresh.toml; the running `dev` knows its own
@@ -121,6 +124,10 @@ pub(crate) enum PageCommand {
 pub(crate) struct PageArgs {
     /// The page, like /products/42
     pub(crate) path: String,
+
+    /// Print the published body and nothing else
+    #[arg(long)]
+    pub(crate) body: bool,
 
     /// Whose page; not needed if the configuration has one tenant
     #[arg(long)]

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use everfresh_core::config::{Config, Render, TenantConfig};
+use everfresh_core::config::{Config, TenantConfig};
 use everfresh_core::domain::page_key::Tenant;
+use everfresh_worker::build;
 
 use crate::args::TargetArgs;
 
@@ -13,15 +14,7 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let file = target.config.as_deref().unwrap_or(Path::new("everfresh.toml"));
     let config = load(file)?;
     let tenants: Vec<&TenantConfig> = config.tenants().collect();
-    for tenant in &tenants {
-        if let Render::Lambda(function) = &tenant.render {
-            bail!(
-                "{}: tenant.{}.render: lambda = \"{function}\": Lambda renderers are not available in this version, use http or templates",
-                file.display(),
-                tenant.tenant
-            );
-        }
-    }
+    build::check_renderers(&config).with_context(|| file.display().to_string())?;
     if target.json {
         let tenants: Vec<_> = tenants
             .iter()

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use everfresh_core::config::Render;
 use everfresh_local::data_dir::DataDir;
 
 /// Its files, by their place beside `everfresh.toml`.
@@ -22,13 +23,13 @@ const FILES: [(&str, &str); 9] = [
 /// Pages that are worth having ready.
 pub(crate) const PAGES: [&str; 3] = ["/", "/products", "/about"];
 
-/// Lays the demo out in the data folder, where it can be edited, and returns its configuration. What is there already stays, unless
-/// `fresh`.
-pub(crate) fn lay_out(dir: &DataDir, fresh: bool) -> anyhow::Result<PathBuf> {
+/// Lays the demo out in the data folder, where it can be edited, and returns its configuration. What is there already stays: it may
+/// be somebody's work.
+pub(crate) fn lay_out(dir: &DataDir) -> anyhow::Result<PathBuf> {
     let folder = dir.file("demo");
     for (name, text) in FILES {
         let file = folder.join(name);
-        if fresh || !file.exists() {
+        if !file.exists() {
             write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         }
     }
@@ -37,6 +38,7 @@ pub(crate) fn lay_out(dir: &DataDir, fresh: bool) -> anyhow::Result<PathBuf> {
 
 /// A configuration under which every path comes from one server, and returns its place.
 pub(crate) fn for_origin(dir: &DataDir, origin: &str) -> anyhow::Result<PathBuf> {
+    Render::http(origin).with_context(|| format!("--origin {origin}"))?;
     let file = dir.file("origin").join("everfresh.toml");
     let text = format!(
         "[tenant.demo]\nhosts = [\"localhost\", \"127.0.0.1\"]\nrender = {{ http = {origin:?} }}\n\n\

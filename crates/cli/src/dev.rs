@@ -48,7 +48,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     let config = match (&target.config, &args.origin) {
         (Some(file), _) => file.clone(),
         (None, Some(origin)) => demo::for_origin(&dir, origin)?,
-        (None, None) => demo::lay_out(&dir, args.fresh)?,
+        (None, None) => demo::lay_out(&dir)?,
     };
     let config = std::path::absolute(&config).with_context(|| format!("the place of {}", config.display()))?;
     let worker = Arc::new(worker(&config, &clients, &stack)?);

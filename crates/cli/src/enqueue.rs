@@ -1,15 +1,27 @@
 //! `everfresh enqueue`: one wish.
 
+use std::path::Path;
+
 use anyhow::Context;
 use everfresh_core::domain::request::Handle;
 use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender};
 
-use crate::args::{EnqueueArgs, ReasonArg, TargetArgs};
+use crate::args::{DEFAULT_DATA, EnqueueArgs, ReasonArg, TargetArgs};
 use crate::config::tenant;
 use crate::target::Target;
 
 pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Result<()> {
     let json = target.json;
+    // What this command was told, the next one must be told too.
+    let mut hint = String::new();
+    if let Some(tenant) = &args.tenant {
+        hint = format!("{hint} --tenant {tenant}");
+    }
+    if let Some(stack) = &target.stack {
+        hint = format!("{hint} --stack {stack}");
+    } else if target.data != Path::new(DEFAULT_DATA) {
+        hint = format!("{hint} --data {}", target.data.display());
+    }
     let target = Target::resolve(target).await?;
     let config = target.config()?;
     let tenant = tenant(&config, args.tenant.as_deref())?;
@@ -40,7 +52,7 @@ pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Resul
         let answer = serde_json::json!({"handle": handle.to_string(), "message_id": message_id});
         println!("{}", serde_json::to_string_pretty(&answer)?);
     } else {
-        println!("enqueued: everfresh request show {handle}");
+        println!("enqueued: everfresh request show {handle}{}", hint);
     }
     Ok(())
 }

@@ -1,9 +1,13 @@
 //! `everfresh page show`: what is published, how fresh it is, who works on it.
 
-use anyhow::Context;
+use std::io::Write;
+
+use anyhow::{Context, anyhow};
 use everfresh_core::domain::freshness::{Freshness, freshness};
+use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::KeyLayout;
 use everfresh_core::ledger::Ledger;
+use everfresh_enqueue::explain;
 
 use crate::args::{PageArgs, TargetArgs};
 use crate::config::tenant;
@@ -19,6 +23,10 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
     let page = &resolved.page;
     let ledger = Ledger::new(&target.clients, &target.stack.table, KeyLayout::default());
     let state = ledger.lookup(page).await?;
+    if args.body {
+        let meta = state.meta.with_context(|| format!("{} is not published", args.path))?;
+        return print_body(&target, &meta).await;
+    }
     let now_ms = ledger.time().now_ms();
     let policy = resolved.route.policy(0, 2_000);
     let epoch_ms = ledger.epoch(page.tenant()).await?;
@@ -80,5 +88,13 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
     if state.health.pinned() {
         println!("pinned     yes");
     }
+    Ok(())
+}
+
+async fn print_body(target: &Target, meta: &Meta) -> anyhow::Result<()> {
+    let get = target.clients.s3.get_object().bucket(&target.stack.bucket).key(&meta.s3_key);
+    let object = get.send().await.map_err(|error| anyhow!("the body {}: {}", meta.s3_key, explain(&error)))?;
+    let body = object.body.collect().await.context("reading the body")?;
+    std::io::stdout().write_all(&body.into_bytes())?;
     Ok(())
 }

@@ -63,6 +63,8 @@ fn a_wish_becomes_a_page_and_a_change_a_new_version() {
     let newer =
         eventually(&dev.data, &["page", "show", "/products/figs"], |page| page["published"]["version"] != *version);
     assert_ne!(newer["published"]["etag"], page["published"]["etag"]);
+    let body = run(&dev.data, &["page", "show", "/products/figs", "--body"]);
+    assert!(text(&body.stdout).contains("Black figs"), "{}", text(&body.stderr));
     eventually(&dev.data, &["request", "show", &handle], |request| request["status"] == "COMPLETED");
     assert!(dev.stop());
 }

@@ -16,6 +16,9 @@ const STATUS: &str = "facetheory-status";
 const CONTENT_TYPE: &str = "facetheory-content-type";
 const CONTENT_SECURITY_POLICY: &str = "facetheory-content-security-policy";
 
+/// The longest policy that fits beside the rest.
+const LONGEST_POLICY: usize = 1024;
+
 /// How often an upload is sent again because another conditional write was under way on its key.
 const TRIES: u32 = 4;
 
@@ -83,7 +86,8 @@ impl Artifacts {
         if let Some(value) = content_type {
             put = put.metadata(CONTENT_TYPE, value);
         }
-        if let Some(value) = header("content-security-policy") {
+        // S3 takes 2 KB of metadata in all. META has the policy too; only readers in other languages look here.
+        if let Some(value) = header("content-security-policy").filter(|value| value.len() <= LONGEST_POLICY) {
             put = put.metadata(CONTENT_SECURITY_POLICY, value);
         }
         put.send().await.map(|_| ())

@@ -47,6 +47,11 @@ impl Ledger {
         Self { dynamodb: clients.dynamodb.clone(), table: table.into(), layout, time: clients.time.clone() }
     }
 
+    /// The table's name.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
     /// AWS's time, as this ledger's answers tell it.
     pub fn time(&self) -> &AwsTime {
         &self.time

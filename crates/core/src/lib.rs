@@ -35,6 +35,7 @@
 
 pub mod artifacts;
 pub mod aws_time;
+mod chance;
 pub mod clients;
 pub mod clock;
 pub mod config;

@@ -1,5 +1,7 @@
 //! Log output: JSON lines where a machine reads them, readable lines where a person does.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -36,6 +38,12 @@ pub fn init(format: Format, default_filter: &str) {
             .with_ansi(false)
             .finish()
             .try_init(),
-        Format::Readable => builder.with_writer(std::io::stderr).with_target(false).compact().finish().try_init(),
+        Format::Readable => builder
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .compact()
+            .finish()
+            .try_init(),
     };
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use self::epochs::Epochs;
 use self::keep::{Kept, keep_lease};
 use crate::artifacts::Artifacts;
+use crate::chance;
 use crate::config::{Ladder, Resolved, TenantConfig, jittered};
 use crate::domain::artifact::{Artifact, Rendered, etag, object_key};
 use crate::domain::coverage::Coverage;
@@ -90,7 +91,14 @@ impl Regenerator {
             Ok(outcome) => outcome,
             Err(error) => {
                 let page = &job.resolved.page;
-                tracing::error!(%page, key = %job.request.key, %error, "regeneration of {page} could not go on");
+                tracing::error!(
+                    %page,
+                    key = %job.request.key,
+                    table = self.ledger.table(),
+                    %error,
+                    "regeneration of {page} in table {} could not go on: {error}",
+                    self.ledger.table()
+                );
                 match error {
                     LedgerError::Row { source: RowError::NewerSchema { .. }, .. } => busy(Busy::OlderDeploy),
                     LedgerError::Row { .. } | LedgerError::Unavailable { .. } | LedgerError::Refused { .. } => {
@@ -263,7 +271,7 @@ impl Regenerator {
     fn next_meta(&self, job: &Job<'_>, seen: &Seen, passed: &Passed, source_ms: u64, same: Option<&Meta>) -> Meta {
         let Passed { artifact, life } = passed;
         let Resolved { page, route, tags } = job.resolved;
-        let version = seen.next_version(source_ms, fastrand::u32(..));
+        let version = seen.next_version(source_ms, chance::number());
         let generated_at = seconds::floor(self.now_ms());
         let body_digest = artifact.body_digest();
         let own_row = (route.history > 0).then(|| version.sk());

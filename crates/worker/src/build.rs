@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Clients;
-use everfresh_core::config::{Config, ConfigError};
+use everfresh_core::config::{Config, ConfigError, Render};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::regenerate::Regenerator;
 use everfresh_core::render::Renderer;
@@ -33,6 +33,21 @@ pub enum BuildError {
         #[source]
         source: ConfigError,
     },
+    /// A renderer that this version does not have.
+    #[error("tenant.{tenant}.render: lambda renderers are not available in this version: use http or templates")]
+    NoLambda {
+        /// Whose it is.
+        tenant: String,
+    },
+}
+
+/// Refuses what a configuration may say and this version cannot do.
+pub fn check_renderers(config: &Config) -> Result<(), BuildError> {
+    let unable = config.tenants().find(|tenant| matches!(tenant.render, Render::Lambda(_)));
+    match unable {
+        Some(tenant) => Err(BuildError::NoLambda { tenant: tenant.tenant.to_string() }),
+        None => Ok(()),
+    }
 }
 
 /// Reads `everfresh.toml` from a path or from `s3://bucket/key`, and checks it.
@@ -58,6 +73,7 @@ pub fn worker(
     clients: &Clients,
     renderer: Arc<dyn Renderer>,
 ) -> Result<Worker, BuildError> {
+    check_renderers(&config)?;
     let location = settings.config.clone();
     config.check_layout(settings.layout).map_err(|source| BuildError::Config { location, source })?;
     let ledger = Ledger::new(clients, &settings.stack.table, settings.layout);

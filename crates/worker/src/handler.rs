@@ -234,13 +234,10 @@ fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, now_ms
         | Outcome::Failed { .. }
         | Outcome::Rejected { .. } => {}
     }
-    tracing::info!(
-        message_id = %record.message_id,
-        key = record.key(),
-        outcome = outcome.as_str(),
-        detail = ?outcome,
-        "message {}: {}",
-        record.message_id,
-        outcome.as_str()
-    );
+    let about = match (&record.accepted, wish(record)) {
+        (_, Some((_, resolved))) => resolved.page.to_string(),
+        (Ok(accepted), None) => format!("a tag of {}", accepted.request.tenant),
+        (Err(_), None) => "no page".to_owned(),
+    };
+    tracing::info!(message_id = %record.message_id, key = record.key(), "{} {about}", outcome.as_str());
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +14,21 @@ use everfresh_worker::{Settings, Worker, build};
 use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
 
 #[tokio::main]
-async fn main() -> Result<(), Error> {
+async fn main() -> ExitCode {
     logs::init(logs::Format::detect(), "info");
-    let (worker, settings) = start().await.inspect_err(|error| tracing::error!(%error, "the worker cannot start"))?;
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One line, whatever the error shows of a file.
+            let error = error.to_string().replace('\n', " ");
+            tracing::error!("the worker cannot run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Error> {
+    let (worker, settings) = start().await?;
     let (worker, settings) = (&worker, &settings);
     let handle = |event: LambdaEvent<SqsEvent>| async move {
         let time_left = time_left(&event.context, settings);

@@ -6,7 +6,7 @@ use aws_lambda_events::event::sqs::{SqsMessage, SqsMessageAttribute};
 use everfresh_core::config::{AcceptError, Accepted, Config};
 use everfresh_core::domain::disposition::Delivery;
 use everfresh_core::domain::outcome::RejectReason;
-use everfresh_enqueue::{Message, MessageError, attributes};
+use everfresh_enqueue::{IdempotencyKey, Message, MessageError, attributes};
 
 /// A record, and what it asks for.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct Record<'c> {
     pub sent_ms: u64,
     /// How many times it was delivered, this one included.
     pub receive_count: u32,
+    /// The key that the message itself carries.
+    pub explicit_key: Option<IdempotencyKey>,
     /// The request, or why there is none.
     pub accepted: Result<Accepted<'c>, Unacceptable>,
 }
@@ -61,16 +63,20 @@ impl<'c> Record<'c> {
     pub fn read(raw: SqsMessage, config: &'c Config, now_ms: u64) -> Result<Self, Nameless> {
         let message_id = raw.message_id.filter(|id| !id.is_empty()).ok_or(Nameless)?;
         let number = |name: &str| raw.attributes.get(name).and_then(|text| text.parse::<u64>().ok());
-        let accepted = match &raw.body {
+        let message = match &raw.body {
             None => Err(Unacceptable::NoBody),
-            Some(body) => accept(body, &raw.message_attributes, &message_id, config),
+            Some(body) => Message::parse(body.as_bytes()).map_err(Unacceptable::from),
         };
+        let explicit_key = message.as_ref().ok().and_then(|message| message.idempotency_key.clone());
+        let attached = raw.message_attributes.get(attributes::KEY).and_then(|value| value.string_value.as_deref());
+        let accepted = message.and_then(|message| Ok(config.accept(message, attached, &message_id)?));
         Ok(Self {
             sent_ms: number("SentTimestamp").unwrap_or(now_ms),
             receive_count: number("ApproximateReceiveCount").and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
             receipt: raw.receipt_handle.unwrap_or_default(),
             body: raw.body.unwrap_or_default(),
             attributes: raw.message_attributes,
+            explicit_key,
             accepted,
             message_id,
         })
@@ -80,7 +86,10 @@ impl<'c> Record<'c> {
     pub fn key(&self) -> &str {
         match &self.accepted {
             Ok(accepted) => accepted.request.key.as_str(),
-            Err(_) => self.attribute(attributes::KEY).unwrap_or(&self.message_id),
+            Err(_) => match &self.explicit_key {
+                Some(key) => key.as_str(),
+                None => self.attribute(attributes::KEY).unwrap_or(&self.message_id),
+            },
         }
     }
 
@@ -94,15 +103,4 @@ impl<'c> Record<'c> {
         let (sent_ms, receive_count) = (self.sent_ms, self.receive_count);
         Delivery { sent_ms, received_ms, receive_count, now_ms, jitter: fastrand::u32(..) }
     }
-}
-
-fn accept<'c>(
-    body: &str,
-    sent_with: &HashMap<String, SqsMessageAttribute>,
-    message_id: &str,
-    config: &'c Config,
-) -> Result<Accepted<'c>, Unacceptable> {
-    let message = Message::parse(body.as_bytes())?;
-    let attached = sent_with.get(attributes::KEY).and_then(|attribute| attribute.string_value.as_deref());
-    Ok(config.accept(message, attached, message_id)?)
 }

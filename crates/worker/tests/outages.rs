@@ -237,3 +237,24 @@ async fn an_outage_of_the_tenants_epoch_does_not_ack_an_expired_request() {
     world.drain(&other, LONG).await;
     assert_eq!(world.waiting().await, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_table_or_bucket_that_does_not_exist_loses_nothing_and_publishes_nothing() {
+    for missing in ["table", "bucket"] {
+        let mut world = World::new().await;
+        let right = world.stack.clone();
+        match missing {
+            "table" => world.stack.table = "no-such-table".to_owned(),
+            _ => world.stack.bucket = "no-such-bucket".to_owned(),
+        }
+        let misled = world.sandbox().await;
+        world.stack = right;
+        world.enqueue(PAGE).await;
+        misled.turn().await;
+        assert_eq!(world.waiting().await, 1, "{missing}");
+        assert!(world.meta(PAGE).await.is_none() && world.objects().await.is_empty(), "{missing}");
+        let sandbox = world.sandbox().await;
+        world.drain(&sandbox, LONG).await;
+        assert!(world.published(PAGE).await.is_some(), "{missing}");
+    }
+}

@@ -5,9 +5,10 @@ use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 
 use super::Ledger;
 use super::errors::{LedgerError, failed};
-use super::expressions::{LEASE_FREE, LEASE_HELD, LEASE_MINE, LOCK, PK, SK, name};
+use super::expressions::{LEASE_FREE, LEASE_MINE, LOCK, PK, SK, name};
 use super::lookup::in_row;
 use super::rows::{self, n, s};
+use crate::chance;
 use crate::domain::lease::{Lease, LeaseToken};
 use crate::domain::page::LockRow;
 use crate::domain::page_key::PageKey;
@@ -30,7 +31,7 @@ pub enum Acquire {
 pub enum Renewal {
     /// It lasts longer now.
     Renewed,
-    /// It has run out or is somebody else's.
+    /// It is somebody else's, or gone.
     Lost,
 }
 
@@ -40,7 +41,7 @@ impl Ledger {
     pub async fn acquire(&self, page: &PageKey, length_ms: u64) -> Result<Acquire, LedgerError> {
         let doing = "acquire";
         let now_ms = self.now_ms();
-        let lease = Lease::new(page.clone(), LeaseToken::new(fastrand::u128(..)), now_ms, length_ms);
+        let lease = Lease::new(page.clone(), LeaseToken::new(chance::token()), now_ms, length_ms);
         let row = lease.row();
         let put = self
             .dynamodb
@@ -66,6 +67,10 @@ impl Ledger {
                         None => Ok(Acquire::Held { until_ms: now_ms }),
                     }
                 }
+                // Another worker's commit is at the row in this very moment.
+                Some(refusal) if refusal.meta().code() == Some("TransactionConflictException") => {
+                    Ok(Acquire::Held { until_ms: now_ms })
+                }
                 // No answer to any of the SDK's attempts. The write may have been applied all the same.
                 Some(_) | None => match self.lock_row(page).await? {
                     Some(held) if held.lease_token == row.lease_token => Ok(Acquire::Granted(lease)),
@@ -81,35 +86,22 @@ impl Ledger {
         item.map(|item| rows::lock(&item)).transpose().map_err(in_row(doing))
     }
 
-    /// Prolongs a lease that has not run out.
+    /// Prolongs the lease, run out or not, as long as nobody else took it: its row still carries our token.
     pub async fn renew(&self, lease: &mut Lease, length_ms: u64) -> Result<Renewal, LedgerError> {
-        self.prolong(lease, length_ms, LEASE_HELD).await
-    }
-
-    /// Prolongs a lease that has run out and that nobody else took: its row still carries our token.
-    pub async fn revive(&self, lease: &mut Lease, length_ms: u64) -> Result<Renewal, LedgerError> {
-        self.prolong(lease, length_ms, LEASE_MINE).await
-    }
-
-    async fn prolong(&self, lease: &mut Lease, length_ms: u64, condition: &str) -> Result<Renewal, LedgerError> {
-        let now_ms = self.now_ms();
-        lease.renew(now_ms, length_ms);
+        lease.renew(self.now_ms(), length_ms);
         let row = lease.row();
-        let mut update = self
+        let update = self
             .dynamodb
             .update_item()
             .table_name(&self.table)
             .key(PK, s(self.pk(lease.page())))
             .key(SK, s(LOCK))
             .update_expression("SET lease_expires_at = :until, #ttl = :ttl")
-            .condition_expression(condition)
+            .condition_expression(LEASE_MINE)
             .expression_attribute_names("#ttl", name::TTL)
             .expression_attribute_values(":token", s(&row.lease_token))
             .expression_attribute_values(":until", n(row.lease_expires_at))
             .expression_attribute_values(":ttl", n(row.ttl.unwrap_or(row.lease_expires_at)));
-        if condition == LEASE_HELD {
-            update = update.expression_attribute_values(":now", n(seconds::floor(now_ms)));
-        }
         match update.send().await {
             Ok(_) => Ok(Renewal::Renewed),
             Err(error) => match error.as_service_error() {

@@ -8,6 +8,7 @@ use super::errors::{LedgerError, failed};
 use super::expressions::{ABSENT, CLAIM_MINE, PK, SK, claim_unchanged, name};
 use super::lookup::in_row;
 use super::rows::{self, Item, n, s};
+use crate::chance;
 use crate::domain::claim::{ClaimVerdict, Claimant, judge, record_ttl};
 use crate::domain::digest::Digest;
 use crate::domain::events::{self, Event, Stage};
@@ -67,7 +68,15 @@ pub struct ClaimTerms<'a> {
 impl Claim {
     /// Notes that a stage was reached. It is written with the claim's next write.
     pub(crate) fn reached(&mut self, stage: Stage, now_ms: u64) {
-        events::record(&mut self.events, Event::new(self.attempt, stage, now_ms));
+        let mut events = std::mem::take(&mut self.events);
+        self.note(&mut events, stage, now_ms);
+        self.events = events;
+    }
+
+    pub(super) fn note(&self, events: &mut Vec<Event>, stage: Stage, now_ms: u64) {
+        // The estimate of AWS's time settles while an attempt is under way; its events still follow each other.
+        let last_ms = events.last().map_or(0, |event| event.at_ms);
+        events::record(events, Event::new(self.attempt, stage, now_ms.max(last_ms)));
     }
 }
 
@@ -77,7 +86,7 @@ impl Ledger {
     /// Idempotent for the same attempt: if the answer to the first write is lost, the record is recognised as its own. A record of
     /// a crashed or failed attempt is taken over, exactly as it was judged or not at all.
     pub async fn claim(&self, page: &PageKey, terms: ClaimTerms<'_>) -> Result<ClaimOutcome, LedgerError> {
-        let owner = format!("{:032x}", fastrand::u128(..));
+        let owner = format!("{:032x}", chance::token());
         let claimant = Claimant {
             owner: &owner,
             request_hash: terms.request_hash,
@@ -111,7 +120,7 @@ impl Ledger {
                 attempt: events::next_attempt(old_events.as_deref().unwrap_or_default()),
                 events: old_events.unwrap_or_default(),
             };
-            claim.reached(Stage::Received, terms.received_ms);
+            claim.reached(Stage::Received, terms.received_ms.min(now_ms));
             claim.reached(Stage::Claimed, now_ms);
             match self.write_claim(&claim, known.as_ref(), &terms, now_ms).await {
                 Ok(Written::Mine) => return Ok(ClaimOutcome::Won(claim)),
@@ -149,6 +158,9 @@ impl Ledger {
                     .expression_attribute_names("#status", name::STATUS)
                     .expression_attribute_names("#owner", name::OWNER)
                     .expression_attribute_values(":old_status", s(row.status.as_str()));
+                if row.owner.is_none() || row.claim_expires_ms.is_none() {
+                    put = put.expression_attribute_values(":null", s("NULL"));
+                }
                 if let Some(owner) = &row.owner {
                     put = put.expression_attribute_values(":old_owner", s(owner));
                 }

@@ -64,12 +64,11 @@ impl Ledger {
     /// still ours (I3) and that the lease is. A lease that has only run out is revived once by its own token.
     pub async fn commit(
         &self,
-        mut claim: Claim,
+        claim: Claim,
         mut lease: Lease,
         publication: &Publication,
         lease_ms: u64,
     ) -> Result<Commit, LedgerError> {
-        claim.reached(if publication.unchanged { Stage::Unchanged } else { Stage::Committed }, self.now_ms());
         let mut revived = false;
         loop {
             let refusal = match self.transact(self.commit_operations(&claim, &lease, publication)?).await {
@@ -82,8 +81,7 @@ impl Ledger {
                 Cancelled::Unknown(why) | Cancelled::Passing(why) => {
                     return match self.claimed(&claim).await {
                         Ok(Some(row)) if is_my_commit(&row, &claim) => Ok(Commit::Done),
-                        Ok(_) => Ok(Commit::Unknown(Rights { claim, lease }, why)),
-                        Err(_) => Ok(Commit::Unknown(Rights { claim, lease }, why)),
+                        Ok(_) | Err(_) => Ok(Commit::Unknown(Rights { claim, lease }, why)),
                     };
                 }
                 Cancelled::Refused(why) => return Err(LedgerError::Refused { doing: "commit", why }),
@@ -104,11 +102,14 @@ impl Ledger {
                 Some(Reason::ConditionFailed(None) | Reason::Fine) | None => false,
             };
             // Nobody took it while it ran out: one more try, with the condition on META as strict as before.
-            if only_expired && !revived && self.revive(&mut lease, lease_ms).await? == Renewal::Renewed {
-                revived = true;
-                continue;
+            if !only_expired || revived {
+                return Ok(Commit::LostLease(Rights { claim, lease }));
             }
-            return Ok(Commit::LostLease(Rights { claim, lease }));
+            match self.renew(&mut lease, lease_ms).await {
+                Ok(Renewal::Renewed) => revived = true,
+                Ok(Renewal::Lost) => return Ok(Commit::LostLease(Rights { claim, lease })),
+                Err(error) => return Ok(Commit::Unknown(Rights { claim, lease }, error.to_string())),
+            }
         }
     }
 
@@ -122,7 +123,7 @@ impl Ledger {
         let mut operations = vec![
             self.publish(lease.page(), meta, &publication.seen)?,
             self.spend_lease(lease)?,
-            self.complete(claim, meta)?,
+            self.complete(claim, publication)?,
         ];
         if publication.clear_failures {
             operations.push(self.clear_failures(lease.page())?);
@@ -169,7 +170,9 @@ impl Ledger {
                     .condition_expression(meta_is_foreign(etag.is_some()))
                     .expression_attribute_names("#version", name::VERSION)
                     .expression_attribute_values(":seen_key", s(s3_key))
-                    .expression_attribute_values(":seen_generated", n(*generated_at));
+                    .expression_attribute_values(":null", s("NULL"))
+                    .expression_attribute_values(":seen_generated", n(*generated_at))
+                    .expression_attribute_values(":seen_generated_end", n(generated_at.saturating_add(1)));
                 match etag {
                     Some(etag) => update.expression_attribute_values(":seen_etag", s(etag)),
                     None => update,
@@ -188,7 +191,11 @@ impl Ledger {
         operation(delete.build(), |delete| TransactWriteItem::builder().delete(delete).build())
     }
 
-    fn complete(&self, claim: &Claim, meta: &Meta) -> Result<TransactWriteItem, LedgerError> {
+    fn complete(&self, claim: &Claim, publication: &Publication) -> Result<TransactWriteItem, LedgerError> {
+        // On a copy: if the transaction is refused, the claim's events must not say that it was not.
+        let mut events = claim.events.clone();
+        let stage = if publication.unchanged { Stage::Unchanged } else { Stage::Committed };
+        claim.note(&mut events, stage, self.now_ms());
         let update = self
             .update(&claim.pk, &claim.sk, "SET #status = :completed, result_s3_key = :key, events = :events")
             .condition_expression(CLAIM_MINE)
@@ -197,8 +204,8 @@ impl Ledger {
             .expression_attribute_values(":owner", s(&claim.owner))
             .expression_attribute_values(":started", s(ReqStatus::Started.as_str()))
             .expression_attribute_values(":completed", s(ReqStatus::Completed.as_str()))
-            .expression_attribute_values(":key", s(&meta.s3_key))
-            .expression_attribute_values(":events", rows::events(&claim.events));
+            .expression_attribute_values(":key", s(&publication.meta.s3_key))
+            .expression_attribute_values(":events", rows::events(&events));
         operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
     }
 

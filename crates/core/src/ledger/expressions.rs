@@ -69,9 +69,14 @@ pub(crate) const ABSENT: &str = "attribute_not_exists(pk)";
 /// The record is exactly the one that was judged: whoever changed it meanwhile has the better right. Absent attributes are compared
 /// as absent: another language's record has neither owner nor expiry.
 pub(crate) fn claim_unchanged(has_owner: bool, has_expiry: bool) -> String {
-    let owner = if has_owner { "#owner = :old_owner" } else { "attribute_not_exists(#owner)" };
-    let expiry = if has_expiry { "claim_expires_ms = :old_expiry" } else { "attribute_not_exists(claim_expires_ms)" };
+    let owner = if has_owner { "#owner = :old_owner".to_owned() } else { none("#owner") };
+    let expiry = if has_expiry { "claim_expires_ms = :old_expiry".to_owned() } else { none("claim_expires_ms") };
     format!("#status = :old_status AND {owner} AND {expiry}")
+}
+
+/// The attribute is absent, or NULL, which is how some helpers of other languages write absent. `:null` must be the text `NULL`.
+fn none(attribute: &str) -> String {
+    format!("(attribute_not_exists({attribute}) OR attribute_type({attribute}, :null))")
 }
 
 /// The record is the one that has outlived its ttl. Any writer since then has given it a new one.
@@ -96,8 +101,11 @@ pub(crate) const META_IS_VERSION: &str = "#version = :seen_version";
 /// META is the foreign row that lookup saw. Without the first part, pinning a foreign row (which adds a version and keeps key and
 /// time) would not be noticed; the ETag tells apart two foreign commits of one second, where there is one.
 pub(crate) fn meta_is_foreign(has_etag: bool) -> String {
-    let etag = if has_etag { "etag = :seen_etag" } else { "attribute_not_exists(etag)" };
-    format!("attribute_not_exists(#version) AND s3_key = :seen_key AND generated_at = :seen_generated AND {etag}")
+    let etag = if has_etag { "etag = :seen_etag".to_owned() } else { none("etag") };
+    let version = none("#version");
+    // A range, for a helper may write fractions of a second and we read whole ones.
+    let time = "generated_at >= :seen_generated AND generated_at < :seen_generated_end";
+    format!("{version} AND s3_key = :seen_key AND {time} AND {etag}")
 }
 
 /// The page is still pinned: only then does anybody look at `wanted_at_ms`.

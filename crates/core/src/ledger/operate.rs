@@ -12,6 +12,7 @@ use super::invalidate::unfinished;
 use super::lookup::in_row;
 use super::rows::{self, n};
 use super::{Ledger, operation};
+use crate::chance;
 use crate::domain::health::Health;
 use crate::domain::page::{Meta, Seen, VersionRow};
 use crate::domain::page_key::PageKey;
@@ -91,7 +92,7 @@ impl Ledger {
             return Ok(Operation::NotFound);
         };
         let seen = Seen::of(Some(&meta));
-        let version = seen.next_version(meta.source_ms.unwrap_or_default(), fastrand::u32(..));
+        let version = seen.next_version(meta.source_ms.unwrap_or_default(), chance::number());
         let mut meta = change(meta);
         meta.version = Some(version);
         // A helper's ttl would let DynamoDB delete what an operator has published.

@@ -6,6 +6,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 
 use super::Ledger;
 use super::errors::{Cancelled, cancelled};
+use crate::chance;
 
 /// How often a transaction is sent again because another one was in its way. The SDK does not retry a cancelled transaction.
 const TRIES: u32 = 6;
@@ -14,7 +15,7 @@ impl Ledger {
     /// Sends the operations as one transaction. Every try is the same request byte for byte under the same token, so that DynamoDB
     /// applies it at most once however often it arrives.
     pub(super) async fn transact(&self, operations: Vec<TransactWriteItem>) -> Result<(), Cancelled> {
-        let token = format!("{:032x}", fastrand::u128(..));
+        let token = format!("{:032x}", chance::token());
         let mut pause_ms = 20;
         for attempt in 1.. {
             let sent = self

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::config::Ladder;
 use crate::domain::lease::Lease;
 use crate::ledger::{Ledger, LedgerError, Renewal};
@@ -27,12 +29,15 @@ pub(super) async fn keep_lease<T>(
 ) -> Kept<T> {
     let mut work = pin!(work);
     let interval = Duration::from_millis(ladder.renew_interval_ms);
+    let mut next = Instant::now() + interval;
     loop {
         tokio::select! {
             biased;
             done = &mut work => return Kept::Done(done),
-            () = tokio::time::sleep(interval) => {}
+            () = tokio::time::sleep_until(next) => {}
         }
+        // From the renewal's beginning: one that hangs must not push the next one back.
+        next = Instant::now() + interval;
         let mut renewal = pin!(ledger.renew(lease, ladder.lease_ms));
         let (renewed, done) = tokio::select! {
             biased;

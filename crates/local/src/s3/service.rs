@@ -9,6 +9,9 @@ use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
 use super::objects::{Entry, Headers, Objects, Put, Stored, When};
 
+/// S3's own limit for the metadata of an object.
+const MAX_METADATA: usize = 2048;
+
 /// S3's own limit for one page of a listing.
 const MAX_KEYS: usize = 1000;
 
@@ -71,6 +74,10 @@ impl S3 for Buckets {
             cache_control: input.cache_control,
             metadata: input.metadata.unwrap_or_default(),
         };
+        let metadata_bytes: usize = headers.metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if metadata_bytes > MAX_METADATA {
+            return Err(s3_error!(MetadataTooLarge));
+        }
         // The body is complete and its checksum verified before the store sees it: a torn upload leaves nothing behind.
         let body = match input.body {
             Some(body) => collect(body).await?,

@@ -1,0 +1,21 @@
+//! Chance for tokens and ids. Two sandboxes that start in the same moment must not draw the same.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::OnceLock;
+
+/// 128 bits that nobody else has: fastrand's stream, which a simulation can seed, shifted by what the operating system gave this
+/// process. The stream alone is seeded by a clock, which is not enough among thousands of sandboxes.
+pub(crate) fn token() -> u128 {
+    static OF_THIS_PROCESS: OnceLock<u128> = OnceLock::new();
+    let own = OF_THIS_PROCESS.get_or_init(|| {
+        let word = || u128::from(RandomState::new().build_hasher().finish());
+        word() << 64 | word()
+    });
+    fastrand::u128(..) ^ own
+}
+
+/// 32 bits of the same.
+pub(crate) fn number() -> u32 {
+    // The low bits are as good as any.
+    (token() & u128::from(u32::MAX)) as u32
+}

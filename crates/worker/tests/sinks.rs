@@ -1,0 +1,32 @@
+//! A log that cannot be written costs nothing but the log.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io;
+
+use support::World;
+
+struct Broken;
+
+impl io::Write for Broken {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::Error::other("the disk is full"))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Err(io::Error::other("the disk is full"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_sink_that_fails_leaves_the_work_unaffected() {
+    tracing_subscriber::fmt().json().with_writer(|| Broken).init();
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue("/products/42").await;
+    world.send("poison, which is logged as a warning").await;
+    sandbox.turn().await;
+    assert_eq!(world.published("/products/42").await.unwrap(), "one");
+    assert_eq!((world.waiting().await, world.dead_letters().await.len()), (0, 1));
+}
