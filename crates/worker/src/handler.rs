@@ -20,6 +20,9 @@ use crate::group::{self, Invocation, wish};
 use crate::queue::Queues;
 use crate::record::{Nameless, Record};
 
+/// What telling the queues and answering Lambda may take.
+const ANSWER_MS: u64 = 1_500;
+
 /// The worker: everything that outlives an invocation.
 pub struct Worker {
     config: Config,
@@ -83,17 +86,33 @@ impl Worker {
         }
         let work = groups.into_values().map(|group| async move {
             let members: Vec<&Record<'_>> = group.iter().map(|index| &records[*index]).collect();
-            let outcomes = AssertUnwindSafe(self.group(&members, invocation)).catch_unwind().await;
-            let outcomes = outcomes.unwrap_or_else(|_| {
-                tracing::error!(message_id = %members[0].message_id, "handling message {} panicked", members[0].message_id);
-                vec![Outcome::Busy { why: Busy::Unavailable }; members.len()]
-            });
+            let work = AssertUnwindSafe(self.group(&members, invocation)).catch_unwind();
+            let outcomes = match tokio::time::timeout(self.time_for_work(invocation), work).await {
+                Ok(Ok(outcomes)) => outcomes,
+                Ok(Err(_)) => {
+                    let id = &members[0].message_id;
+                    tracing::error!(message_id = %id, "handling message {id} panicked");
+                    vec![Outcome::Busy { why: Busy::Unavailable }; members.len()]
+                }
+                // A service that hangs at the end of the invocation must not take the neighbours' answers with it.
+                Err(_) => {
+                    let id = &members[0].message_id;
+                    tracing::warn!(message_id = %id, "handling message {id} was still under way when time ran out");
+                    vec![Outcome::Busy { why: Busy::NoTime }; members.len()]
+                }
+            };
             group.into_iter().zip(outcomes).collect::<Vec<_>>()
         });
         let done: Vec<_> = futures::stream::iter(work).buffer_unordered(self.concurrency).collect().await;
         let mut in_order: Vec<(usize, Outcome)> = done.into_iter().flatten().collect();
         in_order.sort_by_key(|(index, _)| *index);
         in_order.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// What is left of the invocation, but for the answer.
+    fn time_for_work(&self, invocation: Invocation) -> Duration {
+        let left_ms = invocation.deadline_ms.saturating_sub(self.regenerator.ledger.time().local_now_ms());
+        Duration::from_millis(left_ms.saturating_sub(ANSWER_MS))
     }
 
     async fn group(&self, members: &[&Record<'_>], invocation: Invocation) -> Vec<Outcome> {

@@ -258,3 +258,23 @@ async fn a_table_or_bucket_that_does_not_exist_loses_nothing_and_publishes_nothi
         assert!(world.published(PAGE).await.is_some(), "{missing}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_hangs_as_time_runs_out_does_not_take_the_neighbours_answer_with_it() {
+    let world = World::new().await;
+    world.origin.takes(Duration::from_secs(49));
+    world.enqueue("/products/1").await;
+    world.enqueue("/products/2").await;
+    let sandbox = world.sandbox().await;
+    sandbox.inject(On::next("PutObject"), Fault::Hang);
+    // The neighbour's commit goes through; nothing of the record whose upload hangs does any more.
+    sandbox.inject(On::every("TransactWriteItems").after(1), Fault::Hang);
+    sandbox.turn().await;
+    assert_eq!(world.waiting().await, 1, "the neighbour is acked");
+    let published = [world.meta("/products/1").await, world.meta("/products/2").await];
+    assert_eq!(published.iter().flatten().count(), 1);
+    sandbox.way.faults().clear();
+    world.origin.takes(Duration::ZERO);
+    world.drain(&sandbox, LONG).await;
+    assert!(world.meta("/products/1").await.is_some() && world.meta("/products/2").await.is_some());
+}
