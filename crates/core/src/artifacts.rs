@@ -51,7 +51,9 @@ impl Artifacts {
 
     /// Stores the body under a key that only this attempt knows. Whoever finds it taken has stored it before.
     pub async fn upload(&self, key: &str, artifact: &Artifact) -> Result<(), UploadError> {
-        for attempt in 1.. {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
             let error = match self.put(key, artifact).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
@@ -68,7 +70,6 @@ impl Artifacts {
                 }
             }
         }
-        Ok(())
     }
 
     async fn put(&self, key: &str, artifact: &Artifact) -> Result<(), SdkError<PutObjectError>> {

@@ -25,7 +25,8 @@ pub struct Meta {
     pub ttl: Option<u64>,
     /// This commit. Absent on another language's row.
     pub version: Option<Version>,
-    /// The moment just before the render began to read its source. Absent if the clock could not be trusted.
+    /// The moment just before the render began to read its source, or an earlier one where the clock could not be trusted. Absent on
+    /// another language's row.
     pub source_ms: Option<u64>,
     /// When the content last changed, in seconds: Last-Modified.
     pub modified_at: Option<u64>,

@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 
 use super::Ledger;
 use super::errors::{LedgerError, failed};
-use super::expressions::{LEASE_FREE, LEASE_MINE, LOCK, PK, SK, name};
+use super::expressions::{LEASE_FREE, LEASE_MINE, LOCK, PK, PROLONG, SK, name};
 use super::lookup::in_row;
 use super::rows::{self, n, s};
 use crate::chance;
@@ -96,7 +96,7 @@ impl Ledger {
             .table_name(&self.table)
             .key(PK, s(self.pk(lease.page())))
             .key(SK, s(LOCK))
-            .update_expression("SET lease_expires_at = :until, #ttl = :ttl")
+            .update_expression(PROLONG)
             .condition_expression(LEASE_MINE)
             .expression_attribute_names("#ttl", name::TTL)
             .expression_attribute_values(":token", s(&row.lease_token))

@@ -5,7 +5,9 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailur
 
 use super::Ledger;
 use super::errors::{LedgerError, failed};
-use super::expressions::{ABSENT, CLAIM_MINE, PK, SK, claim_unchanged, name};
+use super::expressions::{
+    ABSENT, CLAIM_MINE, GIVE_BACK, NOT_COMPLETED, PK, RECORD_REJECTION, SK, claim_unchanged, name,
+};
 use super::lookup::in_row;
 use super::rows::{self, Item, n, s};
 use crate::chance;
@@ -217,9 +219,9 @@ impl Ledger {
             .table_name(&self.table)
             .key(PK, s(self.pk(page)))
             .key(SK, s(req_sk(key)))
-            .update_expression("SET rejected_at_ms = if_not_exists(rejected_at_ms, :now)")
+            .update_expression(RECORD_REJECTION)
             // Only a record that is there and was not completed meanwhile.
-            .condition_expression("attribute_exists(pk) AND #status <> :completed")
+            .condition_expression(NOT_COMPLETED)
             .expression_attribute_names("#status", name::STATUS)
             .expression_attribute_values(":now", n(now_ms))
             .expression_attribute_values(":completed", s(ReqStatus::Completed.as_str()));
@@ -232,10 +234,6 @@ impl Ledger {
         }
     }
 }
-
-/// Keeps STARTED, for the words of the table know no fourth state, but with nobody at it: the next delivery takes it over.
-pub(super) const GIVE_BACK: &str =
-    "SET claim_expires_ms = :expired, attempts = :attempts, events = :events REMOVE #owner";
 
 pub(super) fn given_back_values(claim: &Claim) -> std::collections::HashMap<String, AttributeValue> {
     [

@@ -5,7 +5,8 @@ use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use super::acquire::Renewal;
 use super::errors::{Cancelled, LedgerError, Reason};
 use super::expressions::{
-    ABSENT, CLAIM_MINE, HEALTH, LEASE_HELD, LOCK, META, META_IS_VERSION, PK, SK, meta_is_foreign, name,
+    ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, HEALTH, LEASE_HELD, LOCK, META, META_IS_VERSION, PK, SK,
+    meta_is_foreign, name,
 };
 use super::rows::{self, Item, n, s};
 use super::{Claim, Ledger, operation};
@@ -197,7 +198,7 @@ impl Ledger {
         let stage = if publication.unchanged { Stage::Unchanged } else { Stage::Committed };
         claim.note(&mut events, stage, self.now_ms());
         let update = self
-            .update(&claim.pk, &claim.sk, "SET #status = :completed, result_s3_key = :key, events = :events")
+            .update(&claim.pk, &claim.sk, COMPLETE)
             .condition_expression(CLAIM_MINE)
             .expression_attribute_names("#owner", name::OWNER)
             .expression_attribute_names("#status", name::STATUS)
@@ -210,7 +211,7 @@ impl Ledger {
     }
 
     fn clear_failures(&self, page: &PageKey) -> Result<TransactWriteItem, LedgerError> {
-        let update = self.update(&self.pk(page), HEALTH, "REMOVE failures, next_attempt_ms");
+        let update = self.update(&self.pk(page), HEALTH, CLEAR_FAILURES);
         operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
     }
 

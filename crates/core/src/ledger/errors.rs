@@ -150,3 +150,12 @@ where
     };
     if final_refusal { LedgerError::Refused { doing, why } } else { LedgerError::Unavailable { doing, why } }
 }
+
+/// What a transaction that was not finished means to its caller.
+pub(crate) fn unfinished(doing: &'static str, refusal: Cancelled) -> LedgerError {
+    match refusal {
+        Cancelled::Refused(why) => LedgerError::Refused { doing, why },
+        Cancelled::Passing(why) | Cancelled::Unknown(why) => LedgerError::Unavailable { doing, why },
+        Cancelled::Conditions(_) => LedgerError::Unavailable { doing, why: "a condition failed twice".to_owned() },
+    }
+}

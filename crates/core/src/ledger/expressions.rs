@@ -1,5 +1,5 @@
 //! Every attribute name and every expression that Everfresh sends to DynamoDB, each with its reason. Nothing else in the crate
-//! spells one out.
+//! spells one out, but for META's long list of attributes, which `commit.rs` joins from `rows.rs`.
 
 /// Partition key.
 pub(crate) const PK: &str = "pk";
@@ -116,3 +116,52 @@ pub(crate) const WATERMARK_RISES: &str = "attribute_not_exists(watermark_ms) OR 
 
 /// No invalidation of the path came since lookup that an unpin would set back.
 pub(crate) const PATH_WATERMARK_STAYS: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms <= :at";
+
+/// The first rejection's moment: a redrive is sent after it.
+pub(crate) const RECORD_REJECTION: &str = "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now)";
+
+/// A record that is there and was not completed meanwhile: only such a one is given up.
+pub(crate) const NOT_COMPLETED: &str = "attribute_exists(pk) AND #status <> :completed";
+
+/// A longer lease, and a row that outlives it.
+pub(crate) const PROLONG: &str = "SET lease_expires_at = :until, #ttl = :ttl";
+
+/// The request is done. Its owner stays: it tells whose commit it was when the answer is lost.
+pub(crate) const COMPLETE: &str = "SET #status = :completed, result_s3_key = :key, events = :events";
+
+/// A success ends the cooldown; pin and watermark are not its business.
+pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms";
+
+/// The attempt failed; the next delivery may take over.
+pub(crate) const FAIL: &str = "SET #status = :failed, error_class = :class, events = :events";
+
+/// One more failure, and when the page may be tried again.
+pub(crate) const COOL_DOWN: &str = "SET failures = :failures, next_attempt_ms = :next";
+
+/// The page was invalidated by path.
+pub(crate) const RAISE_PATH_WATERMARK: &str = "SET path_watermark_ms = :at";
+
+/// Watermarks only rise: an older one than the row's is no news.
+pub(crate) const PATH_WATERMARK_RISES: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms < :at";
+
+/// The same for other languages: a life of zero.
+pub(crate) const END_LIFE: &str = "SET revalidate_seconds = :zero";
+
+/// The row is there: an invalidation does not make one up.
+pub(crate) const PRESENT: &str = "attribute_exists(pk)";
+
+/// Somebody wanted a pinned page newer.
+pub(crate) const RECORD_WANTED: &str = "SET wanted_at_ms = :sent";
+
+/// A tag, a prefix or the epoch moves on.
+pub(crate) const RAISE_WATERMARK: &str = "SET watermark_ms = :at";
+
+/// Held fast from now on.
+pub(crate) const PIN: &str = "SET pinned_at_ms = :at";
+
+/// Free again, and stale: whatever was wanted meanwhile is regenerated even if nobody enqueues it.
+pub(crate) const UNPIN: &str = "SET path_watermark_ms = :at REMOVE pinned_at_ms, wanted_at_ms";
+
+/// Keeps STARTED, for the words of the table know no fourth state, but with nobody at it: the next delivery takes it over.
+pub(crate) const GIVE_BACK: &str =
+    "SET claim_expires_ms = :expired, attempts = :attempts, events = :events REMOVE #owner";

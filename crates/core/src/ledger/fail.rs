@@ -2,11 +2,10 @@
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 
-use super::claim::{GIVE_BACK, given_back_values};
+use super::claim::given_back_values;
 use super::commit::Rights;
-use super::errors::{Cancelled, LedgerError, Reason};
-use super::expressions::{CLAIM_MINE, HEALTH, LEASE_MINE, LOCK, name};
-use super::invalidate::unfinished;
+use super::errors::{Cancelled, LedgerError, Reason, unfinished};
+use super::expressions::{CLAIM_MINE, COOL_DOWN, FAIL, GIVE_BACK, HEALTH, LEASE_MINE, LOCK, name};
 use super::rows::{self, n, s};
 use super::{Claim, Ledger, operation};
 use crate::domain::events::Stage;
@@ -67,7 +66,7 @@ impl Ledger {
 
     fn record_failure(&self, claim: &Claim, class: ErrorClass) -> Result<TransactWriteItem, LedgerError> {
         let update = self
-            .update(&claim.pk, &claim.sk, "SET #status = :failed, error_class = :class, events = :events")
+            .update(&claim.pk, &claim.sk, FAIL)
             .condition_expression(CLAIM_MINE)
             .expression_attribute_names("#owner", name::OWNER)
             .expression_attribute_names("#status", name::STATUS)
@@ -97,7 +96,7 @@ impl Ledger {
 
     fn cool_down(&self, page: &PageKey, health: &Health) -> Result<TransactWriteItem, LedgerError> {
         let update = self
-            .update(&self.pk(page), HEALTH, "SET failures = :failures, next_attempt_ms = :next")
+            .update(&self.pk(page), HEALTH, COOL_DOWN)
             .expression_attribute_values(":failures", n(u64::from(health.failures)))
             .expression_attribute_values(":next", n(health.next_attempt_ms.unwrap_or_default()));
         operation(update.build(), |update| TransactWriteItem::builder().update(update).build())

@@ -2,8 +2,11 @@
 
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, TransactWriteItem};
 
-use super::errors::{Cancelled, LedgerError, Reason, failed};
-use super::expressions::{ABSENT, HEALTH, META, PK, RECORD_OUTLIVED, SK, STILL_PINNED, WATERMARK_RISES, name};
+use super::errors::{Cancelled, LedgerError, Reason, failed, unfinished};
+use super::expressions::{
+    ABSENT, END_LIFE, HEALTH, META, PATH_WATERMARK_RISES, PK, PRESENT, RAISE_PATH_WATERMARK, RAISE_WATERMARK,
+    RECORD_OUTLIVED, RECORD_WANTED, SK, STILL_PINNED, WATERMARK_RISES, name,
+};
 use super::lookup::in_row;
 use super::rows::{self, n, s};
 use super::{Ledger, operation};
@@ -85,16 +88,15 @@ impl Ledger {
         let doing = "invalidating by path";
         let pk = self.pk(page);
         let watermark = |condition: bool| {
-            let update =
-                self.update(&pk, HEALTH, "SET path_watermark_ms = :at").expression_attribute_values(":at", n(at_ms));
+            let update = self.update(&pk, HEALTH, RAISE_PATH_WATERMARK).expression_attribute_values(":at", n(at_ms));
             // Watermarks only rise: an older one than the row's is no news.
-            let rises = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms < :at";
+            let rises = PATH_WATERMARK_RISES;
             let update = if condition { update.condition_expression(rises) } else { update };
             operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
         };
         let life = self
-            .update(&pk, META, "SET revalidate_seconds = :zero")
-            .condition_expression("attribute_exists(pk)")
+            .update(&pk, META, END_LIFE)
+            .condition_expression(PRESENT)
             .expression_attribute_values(":zero", n(0u64));
         let life = operation(life.build(), |update| TransactWriteItem::builder().update(update).build())?;
         match self.transact(vec![watermark(true)?, life]).await {
@@ -116,7 +118,7 @@ impl Ledger {
             .table_name(&self.table)
             .key(PK, s(self.pk(page)))
             .key(SK, s(HEALTH))
-            .update_expression("SET wanted_at_ms = :sent")
+            .update_expression(RECORD_WANTED)
             .condition_expression(STILL_PINNED)
             .expression_attribute_values(":sent", n(sent_ms));
         match update.send().await {
@@ -180,7 +182,7 @@ impl Ledger {
             let mut operations = first.clone();
             for sk in &rising {
                 let update = self
-                    .update(pk, sk, "SET watermark_ms = :at")
+                    .update(pk, sk, RAISE_WATERMARK)
                     .condition_expression(WATERMARK_RISES)
                     .expression_attribute_values(":at", n(at_ms));
                 operations
@@ -251,13 +253,5 @@ impl Ledger {
             Ok(()) | Err(Cancelled::Conditions(_)) => Ok(()),
             Err(other) => Err(unfinished(doing, other)),
         }
-    }
-}
-
-pub(super) fn unfinished(doing: &'static str, refusal: Cancelled) -> LedgerError {
-    match refusal {
-        Cancelled::Refused(why) => LedgerError::Refused { doing, why },
-        Cancelled::Passing(why) | Cancelled::Unknown(why) => LedgerError::Unavailable { doing, why },
-        Cancelled::Conditions(_) => LedgerError::Unavailable { doing, why: "a condition failed twice".to_owned() },
     }
 }

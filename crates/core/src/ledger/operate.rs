@@ -6,9 +6,8 @@
 use aws_sdk_dynamodb::types::TransactWriteItem;
 
 use super::acquire::Acquire;
-use super::errors::{Cancelled, LedgerError, Reason};
-use super::expressions::{HEALTH, PATH_WATERMARK_STAYS};
-use super::invalidate::unfinished;
+use super::errors::{Cancelled, LedgerError, Reason, unfinished};
+use super::expressions::{HEALTH, PATH_WATERMARK_STAYS, PIN, UNPIN};
 use super::lookup::in_row;
 use super::rows::{self, n};
 use super::{Ledger, operation};
@@ -127,11 +126,9 @@ impl Ledger {
     fn write_pin(&self, page: &PageKey, pin: Pin) -> Result<TransactWriteItem, LedgerError> {
         let pk = self.pk(page);
         let update = match pin {
-            Pin::Set { at_ms } => {
-                self.update(&pk, HEALTH, "SET pinned_at_ms = :at").expression_attribute_values(":at", n(at_ms))
-            }
+            Pin::Set { at_ms } => self.update(&pk, HEALTH, PIN).expression_attribute_values(":at", n(at_ms)),
             Pin::Lift { watermark_ms } => self
-                .update(&pk, HEALTH, "SET path_watermark_ms = :at REMOVE pinned_at_ms, wanted_at_ms")
+                .update(&pk, HEALTH, UNPIN)
                 .condition_expression(PATH_WATERMARK_STAYS)
                 .expression_attribute_values(":at", n(watermark_ms)),
         };

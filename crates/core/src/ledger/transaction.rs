@@ -17,7 +17,9 @@ impl Ledger {
     pub(super) async fn transact(&self, operations: Vec<TransactWriteItem>) -> Result<(), Cancelled> {
         let token = format!("{:032x}", chance::token());
         let mut pause_ms = 20;
-        for attempt in 1.. {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
             let sent = self
                 .dynamodb
                 .transact_write_items()
@@ -39,6 +41,5 @@ impl Ledger {
                 }
             }
         }
-        Ok(())
     }
 }
