@@ -1,6 +1,6 @@
 //! `everfresh request show`: how far a request has come.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use everfresh_core::domain::events::Event;
 use everfresh_core::domain::page_key::KeyLayout;
 use everfresh_core::domain::request::Handle;
@@ -18,10 +18,16 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
     let tenant = tenant(&config, args.tenant.as_deref())?;
     let ledger = Ledger::new(&target.clients, &target.stack.table, KeyLayout::default());
     let Some(row) = ledger.request_by_handle(&tenant.tenant, &handle).await? else {
-        bail!(
-            "no record of {handle}: it waits in the queue, or was granted by a version that another request caused, \
-             or was rejected before it was claimed"
-        );
+        // Not an error: every request begins like this, and one that another's render grants ends like this.
+        if json {
+            let shown = serde_json::json!({"handle": handle.to_string(), "status": "NO_RECORD"});
+            println!("{}", serde_json::to_string_pretty(&shown)?);
+        } else {
+            println!(
+                "status    no record: it waits in the queue, or another request's render granted it, or it was rejected"
+            );
+        }
+        return Ok(());
     };
     if json {
         let events: Vec<_> = row

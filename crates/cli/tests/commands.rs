@@ -70,6 +70,14 @@ fn a_wish_becomes_a_page_and_a_change_a_new_version() {
 }
 
 #[test]
+fn a_request_without_a_record_is_said_to_have_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let shown = json(&run(&dev.data, &["request", "show", "inval.never-sent"]));
+    assert_eq!(shown["status"], "NO_RECORD");
+}
+
+#[test]
 fn dev_has_the_demos_pages_ready() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
