@@ -19,3 +19,17 @@ pub(crate) fn number() -> u32 {
     // The low bits are as good as any.
     (token() & u128::from(u32::MAX)) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_processes_with_the_same_stream_draw_different_tokens() {
+        fastrand::seed(7);
+        let stream_alone = fastrand::u128(..);
+        fastrand::seed(7);
+        assert_ne!(token(), stream_alone, "shifted by what only this process has");
+        assert_ne!(token(), token());
+    }
+}

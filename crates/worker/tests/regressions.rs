@@ -8,6 +8,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use everfresh_core::metrics;
 use everfresh_enqueue::attributes;
+use everfresh_local::faults::{Fault, On};
 use support::{World, number, s, text};
 
 const PAGE: &str = "/products/42";
@@ -74,4 +75,17 @@ async fn a_rejected_message_keeps_the_key_that_it_carries_itself() {
     let letters = world.dead_letters().await;
     let key = &letters[0].message_attributes().unwrap()[attributes::KEY];
     assert_eq!(key.string_value(), Some("mine"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_nobody_took_survives_renewals_that_were_lost_for_longer_than_it_lasts() {
+    let world = World::new().await;
+    world.origin.takes(Duration::from_secs(48));
+    let sandbox = world.sandbox().await;
+    // Three renewals, with every attempt of the SDK: at 10, 20 and 30 s of a lease of 30 s.
+    sandbox.inject(On::next("UpdateItem").times(12), Fault::Cut);
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(sandbox.way.faults().fired()["cut"], 12);
+    assert_eq!((sandbox.total(metrics::COMMITTED), world.origin.renders(), world.waiting().await), (1, 1, 0));
 }
