@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::get_object::{GetObjectError, GetObjectOutput};
 use aws_sdk_s3::operation::put_object::PutObjectError;
 use aws_sdk_s3::primitives::ByteStream;
 
+use bytes::Bytes;
 use everfresh_enqueue::explain;
 
 use crate::clients::Clients;
@@ -33,6 +35,38 @@ pub struct Artifacts {
 #[derive(Debug, thiserror::Error)]
 #[error("upload to s3://{bucket}/{key}: {why}")]
 pub struct UploadError {
+    bucket: String,
+    key: String,
+    why: String,
+}
+
+/// A body as the bucket has it, with what its metadata says. META of ours says the same and more; a row of another language's
+/// says nothing of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredBody {
+    /// The body.
+    pub bytes: Bytes,
+    /// HTTP status of the page.
+    pub status: Option<u16>,
+    /// Its type.
+    pub content_type: Option<String>,
+    /// Its content security policy.
+    pub content_security_policy: Option<String>,
+}
+
+/// How a download ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Download {
+    /// Here it is.
+    Found(StoredBody),
+    /// There is no such object, or the bucket does not say whether there is.
+    Missing,
+}
+
+/// The body could not be read; perhaps it can be later.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("download of s3://{bucket}/{key}: {why}")]
+pub struct DownloadError {
     bucket: String,
     key: String,
     why: String,
@@ -72,6 +106,23 @@ impl Artifacts {
         }
     }
 
+    /// Reads a body of at most `max_bytes`. More is an error: whoever wrote it, it cannot be answered with.
+    pub async fn download(&self, key: &str, max_bytes: u64) -> Result<Download, DownloadError> {
+        let failed = |why: String| DownloadError { bucket: self.bucket.clone(), key: key.to_owned(), why };
+        let object = match self.s3.get_object().bucket(&self.bucket).key(key).send().await {
+            Ok(object) => object,
+            Err(error) if is_missing(&error) => return Ok(Download::Missing),
+            Err(error) => return Err(failed(explain(&error))),
+        };
+        let announced = object.content_length.and_then(|bytes| u64::try_from(bytes).ok());
+        if announced.is_none_or(|bytes| bytes > max_bytes) {
+            return Err(failed(format!("it has more than {max_bytes} bytes")));
+        }
+        let (status, content_type, content_security_policy) = described(&object);
+        let bytes = object.body.collect().await.map_err(|error| failed(error.to_string()))?.into_bytes();
+        Ok(Download::Found(StoredBody { bytes, status, content_type, content_security_policy }))
+    }
+
     async fn put(&self, key: &str, artifact: &Artifact) -> Result<(), SdkError<PutObjectError>> {
         let header = |name: &str| artifact.headers().iter().find(|(known, _)| known == name).map(|(_, value)| value);
         let content_type = header("content-type");
@@ -93,4 +144,16 @@ impl Artifacts {
         }
         put.send().await.map(|_| ())
     }
+}
+
+/// Without permission to list, a bucket answers 403 where there is nothing.
+fn is_missing(error: &SdkError<GetObjectError>) -> bool {
+    matches!(error.raw_response().map(|response| response.status().as_u16()), Some(403 | 404))
+}
+
+fn described(object: &GetObjectOutput) -> (Option<u16>, Option<String>, Option<String>) {
+    let metadata = |name: &str| object.metadata().and_then(|metadata| metadata.get(name));
+    let status = metadata(STATUS).and_then(|text| text.parse().ok());
+    let content_type = metadata(CONTENT_TYPE).or(object.content_type.as_ref());
+    (status, content_type.cloned(), metadata(CONTENT_SECURITY_POLICY).cloned())
 }

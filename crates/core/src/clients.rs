@@ -63,6 +63,14 @@ impl Patience {
         attempts: 4,
     };
 
+    /// For the serving side: a reader waits behind the call, and memory may have the page anyway.
+    pub const READER: Self = Self {
+        connect: Duration::from_millis(500),
+        attempt: Duration::from_millis(700),
+        operation: Duration::from_millis(1500),
+        attempts: 2,
+    };
+
     fn time_outs(self) -> TimeoutConfig {
         TimeoutConfig::builder()
             .connect_timeout(self.connect)

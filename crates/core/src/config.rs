@@ -4,6 +4,7 @@
 //! [tenant.acme]
 //! hosts  = ["www.acme.example"]
 //! render = { http = "https://origin.acme.example" }   # or { lambda = "name" }, { templates = "site/" }
+//! placeholder = "<!doctype html><title>One moment</title>This page is being made."
 //!
 //! [[tenant.acme.route]]
 //! path       = "/products/{id}"
@@ -64,6 +65,8 @@ pub struct TenantConfig {
     pub hosts: Vec<String>,
     /// Where its pages come from.
     pub render: Render,
+    /// What a reader sees while a page is made for the first time and takes longer than they can wait: HTML.
+    pub placeholder: Option<String>,
     /// Most specific first.
     routes: Vec<Route>,
 }
@@ -140,6 +143,8 @@ struct TenantFile {
     hosts: Vec<String>,
     render: Render,
     #[serde(default)]
+    placeholder: Option<String>,
+    #[serde(default)]
     route: Vec<Route>,
 }
 
@@ -177,7 +182,8 @@ impl Config {
         let mut routes = file.route;
         route::check_all(&at, &routes)?;
         routes.sort_by(|left, right| left.path.cmp_specificity(&right.path));
-        let config = TenantConfig { tenant: tenant.clone(), hosts, render: file.render, routes };
+        let (render, placeholder) = (file.render, file.placeholder);
+        let config = TenantConfig { tenant: tenant.clone(), hosts, render, placeholder, routes };
         self.tenants.insert(tenant, config);
         Ok(())
     }

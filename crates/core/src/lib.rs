@@ -8,7 +8,8 @@
 //! | [`config`] | `everfresh.toml`, from a message to a request, and the ladder of time-outs |
 //! | [`regenerate`] | the protocol: from a request to a published page |
 //! | [`ledger`] | the DynamoDB side: claim, acquire, renew, commit, fail, invalidate, pin, roll back, purge |
-//! | [`artifacts`] | the S3 side: upload |
+//! | [`epochs`] | what a tenant's invalidations say about a page |
+//! | [`artifacts`] | the S3 side: upload, download |
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, time-outs, retries, endpoint |
 //! | [`aws_time`] | AWS's clock, as its answers tell it, and how far that may be off |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
@@ -40,6 +41,7 @@ pub mod clients;
 pub mod clock;
 pub mod config;
 pub mod domain;
+pub mod epochs;
 pub mod ledger;
 pub mod logs;
 pub mod metrics;

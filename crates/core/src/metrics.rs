@@ -54,6 +54,44 @@ pub const DUPLICATES_PREVENTED: Metric = count("duplicates_prevented");
 /// From a message's sending to its page's commit.
 pub const REGENERATION_TIME: Metric = Metric { name: "regeneration_time", unit: "Milliseconds" };
 
+/// Readers that got a fresh page.
+pub const FRESH: Metric = count("fresh");
+/// Readers that got a stale page at once.
+pub const STALE: Metric = count("stale");
+/// Readers that met a page beyond its max-stale.
+pub const EXPIRED: Metric = count("expired");
+/// Readers that met no page at all.
+pub const MISSING: Metric = count("missing");
+/// Readers that met a purged page.
+pub const GONE: Metric = count("gone");
+/// Readers who had the page already: 304.
+pub const NOT_MODIFIED: Metric = count("not_modified");
+/// Readers who were refused: method, host, path.
+pub const REFUSED: Metric = count("refused");
+/// Readers who got an error although they asked for a page: 503.
+pub const UNAVAILABLE: Metric = count("unavailable");
+/// Answers that cost no call.
+pub const MEMORY_HITS: Metric = count("memory_hits");
+/// Regenerations that readers asked for.
+pub const ASKED: Metric = count("asked");
+/// Regenerations that were not asked for because this instance has just done so.
+pub const ASKS_SUPPRESSED: Metric = count("asks_suppressed");
+/// Regenerations that were not asked for because readers have started too many.
+pub const ASKS_OVER_BUDGET: Metric = count("asks_over_budget");
+/// Bodies that META points at and the bucket does not have.
+pub const BODIES_LOST: Metric = count("bodies_lost");
+/// Times the table did not answer a reader.
+pub const DYNAMODB_OUTAGE: Metric = count("dynamodb_outage");
+/// Times the bucket did not answer a reader.
+pub const S3_OUTAGE: Metric = count("s3_outage");
+/// Times the queue did not take a reader's request.
+pub const SQS_OUTAGE: Metric = count("sqs_outage");
+/// How long a page had been stale when it was served; 0 if it was fresh.
+pub const STALENESS: Metric = Metric { name: "staleness", unit: "Milliseconds" };
+
+/// The most values of one metric that a line carries; CloudWatch takes no more.
+pub const MOST_VALUES: usize = 100;
+
 /// What one batch adds up to.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
@@ -72,6 +110,16 @@ impl Metrics {
     /// Adds one value of a distribution.
     pub fn record(&mut self, metric: Metric, value: u64) {
         self.values.entry(metric).or_default().push(value);
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Whether a distribution has as many values as a line carries.
+    pub fn is_full(&self) -> bool {
+        self.values.values().any(|values| values.len() >= MOST_VALUES)
     }
 
     /// The total of a counter.
@@ -94,8 +142,7 @@ impl Metrics {
         for (metric, values) in &self.values {
             line[metric.name] = match values.as_slice() {
                 [one] => json!(one),
-                // CloudWatch takes at most a hundred values of one metric in a line.
-                many => json!(many.iter().take(100).collect::<Vec<_>>()),
+                many => json!(many.iter().take(MOST_VALUES).collect::<Vec<_>>()),
             };
         }
         line.to_string()

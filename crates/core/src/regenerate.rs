@@ -2,14 +2,12 @@
 //!
 //! Read `Regenerator::attempt` first: it is the protocol, verb by verb. What each verb guarantees is told in [`crate::ledger`].
 
-mod epochs;
 mod keep;
 mod plan;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::epochs::Epochs;
 use self::keep::{Kept, keep_lease};
 use crate::artifacts::Artifacts;
 use crate::chance;
@@ -23,6 +21,7 @@ use crate::domain::page::{Meta, ReqStatus, Seen};
 use crate::domain::page_key::PageKey;
 use crate::domain::request::{Reason, Request};
 use crate::domain::seconds;
+use crate::epochs::Epochs;
 use crate::ledger::RowError;
 use crate::ledger::{Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights};
 use crate::render::{RenderRequest, Renderer};
@@ -70,6 +69,8 @@ pub struct Job<'a> {
     pub newest_sent_ms: u64,
     /// When the invocation ends, by the sandbox's own clock.
     pub deadline_ms: u64,
+    /// Objects that readers found missing. If the published one is among them, the same content is uploaded again.
+    pub lost: &'a [&'a str],
 }
 
 /// What upload, commit and the queue's answer may take after a render. A render gets what is left before that.
@@ -259,7 +260,8 @@ impl Regenerator {
         let page = &job.resolved.page;
         let previous = state.meta.as_ref();
         let seen = Seen::of(previous);
-        let same = previous.filter(|meta| is_unchanged(meta, &passed.artifact));
+        let same =
+            previous.filter(|meta| is_unchanged(meta, &passed.artifact) && !job.lost.contains(&meta.s3_key.as_str()));
         let meta = self.next_meta(job, &seen, passed, source_ms, same);
         let keep_version = same.is_none() && job.resolved.route.history > 0;
         let health = &state.health;
@@ -292,6 +294,7 @@ impl Regenerator {
             tags: tags.clone(),
             deploy: Some(self.settings.deploy),
             current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
+            pointer: false,
             tombstone: false,
             downstream_due: false,
         }

@@ -8,6 +8,10 @@ pub const KEY: &str = "everfresh-key";
 /// retries instead of rendering a page nobody asked for.
 pub const PAGE: &str = "everfresh-page";
 
+/// Key of the object that a reader found missing. A worker that renders the same content as before then stores it again instead of
+/// calling it unchanged.
+pub const LOST: &str = "everfresh-lost";
+
 /// On a dead-lettered message: why it was rejected.
 pub const REASON: &str = "reason";
 

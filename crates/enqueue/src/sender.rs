@@ -54,6 +54,11 @@ impl Sender {
 
     /// Sends one message and returns the queue's id for it, which is the request's key unless the message has its own.
     pub async fn send(&self, message: &Message) -> Result<String, SendError> {
+        self.send_with(message, &[]).await
+    }
+
+    /// The same with message attributes out of [`attributes`].
+    pub async fn send_with(&self, message: &Message, beside: &[(&str, &str)]) -> Result<String, SendError> {
         let queue = match message.reason {
             Reason::Changed | Reason::Expired => &self.queues.main,
             Reason::Prewarm => &self.queues.low_priority,
@@ -65,12 +70,13 @@ impl Sender {
             .message_body(message.to_json()?)
             // Fair queueing: one tenant's flood does not hold up another's single wish.
             .message_group_id(&message.tenant);
-        if let Some((name, version)) = &self.producer {
-            for (attribute, value) in [(attributes::PRODUCER, name), (attributes::VERSION, version)] {
-                let value = MessageAttributeValue::builder().data_type("String").string_value(value).build();
-                // Built from two set fields, so it is always there.
-                send = value.map_or(send.clone(), |value| send.message_attributes(attribute, value));
-            }
+        let producer = self.producer.iter().flat_map(|(name, version)| {
+            [(attributes::PRODUCER, name.as_str()), (attributes::VERSION, version.as_str())]
+        });
+        for (attribute, value) in producer.chain(beside.iter().copied()) {
+            let value = MessageAttributeValue::builder().data_type("String").string_value(value).build();
+            // Built from two set fields, so it is always there.
+            send = value.map_or(send.clone(), |value| send.message_attributes(attribute, value));
         }
         let refused = |why: String| SendError::Queue { queue: queue.clone(), why };
         let sent = send.send().await.map_err(|error| refused(explain(&error)))?;

@@ -23,6 +23,7 @@ pub struct Invocation {
 /// they. A record whose sender means another page stands apart: it says nothing about this page, and this page grants it nothing.
 pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invocation: Invocation) -> Vec<Outcome> {
     let newest_sent_ms = records.iter().map(|record| record.sent_ms).max().unwrap_or_default();
+    let lost: Vec<&str> = records.iter().filter_map(|record| record.attribute(attributes::LOST)).collect();
     let mut outcomes = Vec::with_capacity(records.len());
     let mut for_the_rest = None;
     for record in records {
@@ -34,7 +35,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             outcomes.push(Outcome::clone(outcome));
             continue;
         }
-        let outcome = lead(regenerator, record, newest_sent_ms, invocation).await;
+        let outcome = lead(regenerator, record, newest_sent_ms, &lost, invocation).await;
         for_the_rest = match &outcome {
             Outcome::Committed { .. } | Outcome::Unchanged { .. } => Some(Outcome::AlreadyCovered),
             Outcome::Busy { .. } | Outcome::Superseded | Outcome::Failed { .. } => Some(outcome.clone()),
@@ -49,7 +50,13 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
     outcomes
 }
 
-async fn lead(regenerator: &Regenerator, record: &Record<'_>, newest_sent_ms: u64, invocation: Invocation) -> Outcome {
+async fn lead(
+    regenerator: &Regenerator,
+    record: &Record<'_>,
+    newest_sent_ms: u64,
+    lost: &[&str],
+    invocation: Invocation,
+) -> Outcome {
     let Some((accepted, resolved)) = wish(record) else {
         // Only records with a page are grouped.
         return Outcome::Busy { why: Busy::Unavailable };
@@ -62,6 +69,7 @@ async fn lead(regenerator: &Regenerator, record: &Record<'_>, newest_sent_ms: u6
         received_ms: invocation.received_ms,
         newest_sent_ms,
         deadline_ms: invocation.deadline_ms,
+        lost,
     };
     regenerator.regenerate(&job).await
 }

@@ -46,6 +46,8 @@ pub struct Meta {
     pub deploy: Option<u64>,
     /// Sort key of this version's own row, where history is kept.
     pub current_sk: Option<String>,
+    /// The row itself only points: what stands here was read from the row at `current_sk`, which another language wrote.
+    pub pointer: bool,
     /// The page was purged; there is no body.
     pub tombstone: bool,
     /// Work that follows the commit, such as a CDN purge, has not been confirmed yet.
@@ -53,9 +55,9 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Whether another language's helper wrote the row.
+    /// Whether another language's helper wrote what is published.
     pub fn is_foreign(&self) -> bool {
-        self.version.is_none()
+        self.version.is_none() || self.pointer
     }
 
     /// Whether a newer deployment than `mine` rendered it. Then a worker of mine must not replace it.
@@ -82,6 +84,15 @@ pub enum Seen {
         /// Its `etag`, which tells apart two commits of one second.
         etag: Option<String>,
     },
+    /// A row that points at another language's version row.
+    Pointer {
+        /// Where it points.
+        current_sk: String,
+        /// What our last commit left beside the pointer, if there was one.
+        version: Option<Version>,
+        /// The `generated_at` of the version row.
+        generated_at: u64,
+    },
 }
 
 impl Seen {
@@ -89,6 +100,9 @@ impl Seen {
     pub fn of(meta: Option<&Meta>) -> Self {
         match meta {
             None => Seen::Absent,
+            Some(Meta { pointer: true, current_sk: Some(current_sk), version, generated_at, .. }) => {
+                Seen::Pointer { current_sk: current_sk.clone(), version: *version, generated_at: *generated_at }
+            }
             Some(meta) => match meta.version {
                 Some(version) => Seen::Version(version),
                 None => Seen::Foreign {
@@ -106,6 +120,9 @@ impl Seen {
             Seen::Absent => Version::next(source_ms, None, None, random),
             Seen::Version(previous) => Version::next(source_ms, Some(previous), None, random),
             Seen::Foreign { generated_at, .. } => Version::next(source_ms, None, Some(*generated_at), random),
+            Seen::Pointer { version, generated_at, .. } => {
+                Version::next(source_ms, version.as_ref(), Some(*generated_at), random)
+            }
         }
     }
 }

@@ -46,6 +46,11 @@ impl Version {
     pub fn sk(&self) -> String {
         format!("VER#{self}")
     }
+
+    /// The version whose row has that sort key; none if it is not one of ours.
+    pub fn of_sk(sk: &str) -> Option<Self> {
+        sk.strip_prefix("VER#")?.parse().ok()
+    }
 }
 
 impl fmt::Display for Version {

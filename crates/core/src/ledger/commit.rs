@@ -6,7 +6,7 @@ use super::acquire::Renewal;
 use super::errors::{Cancelled, LedgerError, Reason};
 use super::expressions::{
     ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, HEALTH, LEASE_HELD, LOCK, META, META_IS_VERSION, PK, SK,
-    meta_is_foreign, name,
+    meta_is_foreign, meta_is_pointer, name,
 };
 use super::rows::{self, Item, n, s};
 use super::{Claim, Ledger, operation};
@@ -177,6 +177,16 @@ impl Ledger {
                 match etag {
                     Some(etag) => update.expression_attribute_values(":seen_etag", s(etag)),
                     None => update,
+                }
+            }
+            Seen::Pointer { current_sk, version, .. } => {
+                let update = update
+                    .condition_expression(meta_is_pointer(version.is_some()))
+                    .expression_attribute_names("#version", name::VERSION)
+                    .expression_attribute_values(":seen_sk", s(current_sk));
+                match version {
+                    Some(version) => update.expression_attribute_values(":seen_version", s(version.to_string())),
+                    None => update.expression_attribute_values(":null", s("NULL")),
                 }
             }
         };

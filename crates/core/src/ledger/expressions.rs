@@ -108,6 +108,13 @@ pub(crate) fn meta_is_foreign(has_etag: bool) -> String {
     format!("{version} AND s3_key = :seen_key AND {time} AND {etag}")
 }
 
+/// META still points where lookup saw it point. Every commit of ours moves the pointer or takes it away; a pin leaves it and adds a
+/// version.
+pub(crate) fn meta_is_pointer(has_version: bool) -> String {
+    let version = if has_version { META_IS_VERSION.to_owned() } else { none("#version") };
+    format!("current_sk = :seen_sk AND {version}")
+}
+
 /// The page is still pinned: only then does anybody look at `wanted_at_ms`.
 pub(crate) const STILL_PINNED: &str = "attribute_exists(pinned_at_ms)";
 

@@ -23,21 +23,37 @@ pub struct PageState {
 impl Ledger {
     /// Reads HEALTH, LOCK and META of the page, consistently.
     pub async fn lookup(&self, page: &PageKey) -> Result<PageState, LedgerError> {
+        self.read_page(page, true).await
+    }
+
+    /// The same for half the price and perhaps a moment old: for readers, who get what was published a moment ago either way.
+    pub async fn lookup_for_reader(&self, page: &PageKey) -> Result<PageState, LedgerError> {
+        self.read_page(page, false).await
+    }
+
+    async fn read_page(&self, page: &PageKey, consistent: bool) -> Result<PageState, LedgerError> {
         let doing = "lookup";
+        let pk = self.pk(page);
         let query = self
             .dynamodb
             .query()
             .table_name(&self.table)
-            .consistent_read(true)
+            .consistent_read(consistent)
             .key_condition_expression(LOOKUP)
-            .expression_attribute_values(":pk", s(self.pk(page)))
+            .expression_attribute_values(":pk", s(&pk))
             .expression_attribute_values(":health", s(HEALTH))
             .expression_attribute_values(":meta", s(META));
         let found = query.send().await.map_err(|error| failed(doing, error))?;
         let mut state = PageState::default();
         for item in found.items() {
             let read = match item.get(SK).and_then(|sk| sk.as_s().ok()).map(String::as_str) {
-                Some(META) => rows::meta(item).map(|meta| state.meta = Some(meta)),
+                Some(META) => match rows::points_at(item) {
+                    None => rows::meta(item).map(|meta| state.meta = Some(meta)),
+                    Some(sk) => {
+                        let pointed = self.item(doing, &pk, sk).await?;
+                        rows::pointed_meta(item, pointed.as_ref()).map(|meta| state.meta = Some(meta))
+                    }
+                },
                 Some(LOCK) => rows::lock(item).map(|lock| state.lock = Some(lock)),
                 Some(HEALTH) => rows::health(item).map(|health| state.health = health),
                 // Somebody's own row between ours is nobody's business.

@@ -94,6 +94,10 @@ impl Ledger {
         let version = seen.next_version(meta.source_ms.unwrap_or_default(), chance::number());
         let mut meta = change(meta);
         meta.version = Some(version);
+        // From here on META carries everything itself.
+        if meta.pointer {
+            meta.current_sk = None;
+        }
         // A helper's ttl would let DynamoDB delete what an operator has published.
         meta.ttl = None;
         let operations = vec![

@@ -14,6 +14,7 @@ use crate::domain::health::Health;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::{LockRow, Meta, ReqRow, ReqStatus, VersionRow};
 use crate::domain::tag::Tag;
+use crate::domain::version::Version;
 
 /// A row as the SDK has it.
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -137,8 +138,40 @@ pub(crate) fn meta(item: &Item) -> Result<Meta, RowError> {
         tags: row.list(name::TAGS, |value| Tag::parse(value.as_s().ok()?).ok())?,
         deploy: row.number(name::DEPLOY)?,
         current_sk: row.text(name::CURRENT_SK)?,
+        pointer: false,
         tombstone: row.flag(name::TOMBSTONE)?,
         downstream_due: row.flag(name::DOWNSTREAM_DUE)?,
+    })
+}
+
+/// Where META points if it does not carry the published version itself: a helper of another language keeps versions in rows of
+/// their own and moves only the pointer, which leaves whatever else stands in META behind. Our own versions are carried by both.
+pub(crate) fn points_at(item: &Item) -> Option<&str> {
+    let sk = item.get(name::CURRENT_SK)?.as_s().ok()?;
+    (Version::of_sk(sk).is_none()).then_some(sk)
+}
+
+/// What the row at the pointer says. Of META only the life counts: nothing else beside the pointer describes what it points at.
+/// A pointer to nothing is a page without a body, long out of date: readers ask for a new one, and a commit replaces the pointer.
+pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, RowError> {
+    let beside = Reader(meta);
+    let pointed = match version {
+        None => Meta::default(),
+        Some(version) => {
+            let mut row = version.clone();
+            let life = beside.number(name::REVALIDATE_SECONDS)?;
+            if let Some(life) = life.filter(|life| *life == 0 || !row.contains_key(name::REVALIDATE_SECONDS)) {
+                row.insert(name::REVALIDATE_SECONDS.to_owned(), n(life));
+            }
+            self::meta(&row)?
+        }
+    };
+    Ok(Meta {
+        // Ours, from before the pointer was moved.
+        version: beside.parsed(name::VERSION, |text| text.parse().ok())?,
+        current_sk: beside.text(name::CURRENT_SK)?,
+        pointer: true,
+        ..pointed
     })
 }
 

@@ -3,7 +3,7 @@
 use super::{AFTER_RENDER_MS, Busy, ClaimTerms, Coverage, Job, LEAST_RENDER_MS, LedgerError, Outcome, PageState};
 use super::{Reason, Regenerator, ReqStatus, busy};
 use crate::domain::coverage::{Ask, coverage};
-use crate::domain::freshness::{freshness, needs_watermarks};
+use crate::domain::freshness::freshness;
 use crate::domain::invalidations::Invalidations;
 use crate::domain::seconds;
 
@@ -59,12 +59,8 @@ impl Regenerator {
             return Ok(Invalidations::default());
         };
         let page = &job.resolved.page;
-        let epoch_ms = self.epochs.of(&self.ledger, page.tenant()).await?;
         let policy = job.resolved.route.policy(self.settings.deploy, self.settings.ladder.epsilon_ms);
-        if !needs_watermarks(meta, epoch_ms, &policy) {
-            return Ok(Invalidations { epoch_ms, watermark_ms: None });
-        }
-        self.ledger.invalidations(page, &meta.tags, epoch_ms).await
+        self.epochs.invalidations(&self.ledger, page, meta, &policy).await
     }
 
     /// It cannot be told whether the published render saw the change. Unless it was this very request's.
