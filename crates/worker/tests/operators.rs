@@ -1,8 +1,6 @@
 //! What operators and producers do to pages beside regeneration: pin, unpin, roll back, purge, invalidate.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
@@ -12,16 +10,12 @@ use everfresh_core::domain::version::Version;
 use everfresh_core::ledger::Operation;
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use support::{Sandbox, World, n, number, s, text};
+use everfresh_testing::{Sandbox, World, n, number, pause, s, text};
 
 const PAGE: &str = "/kept/1";
 const TAGGED: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
 const EPSILON_MS: u64 = 2_000;
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
 
 /// A page with history, published in these versions, ten seconds apart.
 async fn published(world: &World, sandbox: &Sandbox, contents: &[&str]) -> Vec<Version> {

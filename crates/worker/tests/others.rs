@@ -1,8 +1,6 @@
 //! Other writers of the same table: other languages' helpers, other deployments, other configurations, other tenants.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
@@ -10,14 +8,10 @@ use everfresh_core::config::Config;
 use everfresh_core::domain::page_key::{KeyLayout, Tenant};
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use support::{Breaks, Item, Make, World, n, number, s, text};
+use everfresh_testing::{Breaks, Item, Make, World, n, number, pause, s, text};
 
 const PAGE: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
 
 /// Another language's helper, as the seeds describe it.
 struct Helper<'w> {
@@ -324,7 +318,7 @@ async fn a_request_that_failed_before_a_deployment_goes_on_after_it() {
     let failed = world.req(PAGE, &id).await.unwrap();
     assert_eq!(text(&failed, "status"), "FAILED");
     // Another life, other tags, a gate, another ladder.
-    let config = support::CONFIG
+    let config = everfresh_testing::CONFIG
         .replace(r#"revalidate = "60s""#, "revalidate = \"600s\"\ngate = { min_bytes = 2 }")
         .replace(r#"tags       = ["products", "product-{id}"]"#, r#"tags = ["things"]"#)
         .replace("gate       = { min_bytes = 20, max_shrink = 0.5, must_contain = \"</html>\" }", "");

@@ -1,8 +1,6 @@
 //! Clocks that disagree, time that runs out, and work that takes longer than anybody planned.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,17 +16,13 @@ use everfresh_core::domain::request::IdempotencyKey;
 use everfresh_core::ledger::{Acquire, ClaimOutcome, ClaimTerms, Ledger};
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use support::{Breaks, Make, Sandbox, World, ladder, n, number, s, text};
+use everfresh_testing::{Breaks, Make, Sandbox, World, ladder, n, number, pause, s, text};
 
 const PAGE: &str = "/products/42";
 const TURN: Duration = Duration::from_secs(60);
 
 /// Longer than it takes until every message that was left alone is visible again.
 const REDELIVERY: Duration = Duration::from_secs(401);
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
 
 /// A page whose lease cannot be renewed: it runs out while its holder renders.
 fn lose_renewals(sandbox: &Sandbox) {
@@ -332,7 +326,7 @@ async fn a_sandbox_frozen_for_ten_minutes_and_thawed_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_page_that_renders_slower_than_its_life_causes_no_endless_loop() {
-    let config = support::CONFIG.replace(r#"revalidate = "60s""#, r#"revalidate = "5s""#);
+    let config = everfresh_testing::CONFIG.replace(r#"revalidate = "60s""#, r#"revalidate = "5s""#);
     let world = World::with_config(&config).await;
     world.origin.takes(Duration::from_secs(30));
     let (left, right) = (world.sandbox().await, world.sandbox().await);
@@ -484,7 +478,7 @@ async fn a_lease_that_ran_out_between_upload_and_commit_is_revived_if_nobody_too
     sandbox.inject(On::next("PutObject").times(2), Fault::Silence);
     let id = world.enqueue(PAGE).await;
     sandbox.turn().await;
-    assert!(world.now_ms() > support::START_MS + 5_000, "the upload outlasted the lease");
+    assert!(world.now_ms() > everfresh_testing::START_MS + 5_000, "the upload outlasted the lease");
     assert_eq!(sandbox.operations().last().unwrap(), "TransactWriteItems");
     assert!(sandbox.operations().contains(&"UpdateItem".to_owned()), "revived");
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
