@@ -10,6 +10,7 @@
 //! | [`rows`] | what a world's table and bucket hold, and short names for DynamoDB's values |
 //! | [`sandbox`] | [`Sandbox`]: one instance of the worker, with faults and a clock of its own |
 //! | [`origin`] | [`Origin`]: the tenant's site, without a network |
+//! | [`server`] | [`Server`]: an origin on the loopback interface, byte for byte |
 //! | [`operators`] | what an operator's verb answers, and what readers see |
 //!
 //! A suite says `#[tokio::test(start_paused = true)]`, and hours pass in milliseconds.
@@ -20,17 +21,31 @@ pub mod operators;
 pub mod origin;
 pub mod rows;
 pub mod sandbox;
+pub mod server;
 pub mod world;
 
 pub use operators::done;
 pub use origin::{Breaks, Origin};
 pub use rows::{Item, n, number, s, text};
 pub use sandbox::{Make, Sandbox};
+pub use server::{Conversation, Server};
 pub use world::{CONFIG, START_MS, World, ladder};
 
+use std::error::Error;
 use std::time::Duration;
 
 /// Lets time pass.
 pub async fn pause(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// The texts of an error and of everything below it.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text = format!("{text}: {error}");
+        next = error.source();
+    }
+    text
 }
