@@ -1,6 +1,5 @@
 //! Where pages come from: HTTP origins and built-in templates.
 
-pub mod http;
 pub mod templates;
 
 use std::collections::BTreeMap;
@@ -11,9 +10,9 @@ use everfresh_core::clock::Clock;
 use everfresh_core::config::Render;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
+use everfresh_origin::{Ask, Origins, Patience};
 use futures::future::BoxFuture;
 
-use self::http::{HttpRenderer, Patience};
 use self::templates::Templates;
 
 /// All renderers. Which one is asked, and where, is the tenant's configuration.
@@ -21,7 +20,7 @@ use self::templates::Templates;
 /// Made once and shared: it keeps connections to origins.
 #[derive(Debug)]
 pub struct Renderers {
-    http: HttpRenderer,
+    origins: Origins,
     config_folder: PathBuf,
     embedded: BTreeMap<String, Templates>,
     clock: Clock,
@@ -31,8 +30,8 @@ impl Renderers {
     /// Renderers for a configuration file in `config_folder`: `templates = "site/"` is a folder beside that file.
     /// The templates' `now` is read from `clock`.
     pub fn new(config_folder: impl Into<PathBuf>, clock: Clock) -> Self {
-        let http = HttpRenderer::new(Patience::default());
-        Self { http, config_folder: config_folder.into(), embedded: BTreeMap::new(), clock }
+        let origins = Origins::new(Patience::default());
+        Self { origins, config_folder: config_folder.into(), embedded: BTreeMap::new(), clock }
     }
 
     /// Answers for `templates = "<name>"` out of memory, whatever folders there are.
@@ -49,7 +48,7 @@ impl Renderers {
 impl Renderer for Renderers {
     fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
         match request.render {
-            Render::Http(origin) => Box::pin(self.http.render(origin, request)),
+            Render::Http(origin) => Box::pin(self.origins.fetch(origin, page(&request))),
             Render::Templates(name) => Box::pin(self.templates(name).render(request, self.clock.now_ms())),
             Render::Lambda(function) => Box::pin(future::ready(Err(RenderFailure::Forbidden(format!(
                 "lambda renderers are not available in this version: give the tenant render = {{ http = … }} or \
@@ -57,4 +56,10 @@ impl Renderer for Renderers {
             ))))),
         }
     }
+}
+
+/// The page and nothing else: a render must not depend on who asked for it.
+fn page<'a>(request: &RenderRequest<'a>) -> Ask<'a> {
+    let RenderRequest { page, host, max_bytes, time, .. } = *request;
+    Ask { path: page.path().as_str(), host, headers: &[], max_bytes, time }
 }

@@ -1,15 +1,13 @@
 //! A thousand messages, ten for each wish, poison among them, and workers that are killed at every step.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use everfresh_core::metrics;
 use everfresh_enqueue::attributes;
 use everfresh_local::faults::{Fault, On};
-use support::{Breaks, World, text};
+use everfresh_testing::{Breaks, World, text};
 
 const PAGES: usize = 100;
 const COPIES: usize = 10;

@@ -1,13 +1,11 @@
 //! Workers that die, messages that come twice, answers that get lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use support::{World, ladder, number, text};
+use everfresh_testing::{World, ladder, number, text};
 
 const PAGE: &str = "/products/42";
 
@@ -71,7 +69,7 @@ async fn own_commit_done_and_ack_lost_no_clock_is_asked() {
         doomed.inject(On::next("TransactWriteItems"), Fault::Silence);
         doomed.turn_killed_after(Duration::from_secs(1)).await;
         tokio::time::sleep(REDELIVERED).await;
-        let skewed = world.sandbox_with(support::Make { skew_ms, ..Default::default() });
+        let skewed = world.sandbox_with(everfresh_testing::Make { skew_ms, ..Default::default() });
         world.drain(&skewed, Duration::from_secs(60)).await;
         assert_eq!(world.origin.renders(), 1, "skew {skew_ms}");
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED");

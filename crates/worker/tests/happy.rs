@@ -1,12 +1,10 @@
 //! The usual ways through the protocol, and what each costs in calls.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use everfresh_core::metrics;
-use support::{Breaks, START_MS, World, number, text};
+use everfresh_testing::{Breaks, START_MS, World, number, text};
 
 const PAGE: &str = "/products/42";
 

@@ -1,21 +1,15 @@
 //! Origins that answer badly, late or not at all: the last good page stays, and the origin is left in peace.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use everfresh_core::metrics;
-use support::{Breaks, Make, Sandbox, World, number, text};
+use everfresh_testing::{Breaks, Make, Sandbox, World, number, pause, text};
 
 const PAGE: &str = "/products/42";
 const STRICT: &str = "/strict";
 const LONG: Duration = Duration::from_secs(7_200);
 const HTML: (&str, &str) = ("content-type", "text/html");
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
 
 /// A world in which `path` is published with this content, and has become stale.
 async fn with_a_good_page(path: &str, content: &str) -> (World, Sandbox) {

@@ -1,22 +1,16 @@
 //! Services that are down, slow or overloaded: nothing is half published, nothing is lost, and afterwards all is done.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use support::{Sandbox, World, number, text};
+use everfresh_testing::{Sandbox, World, number, pause, text};
 
 const PAGE: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
 
 const DYNAMODB: [&str; 6] = ["Query", "GetItem", "BatchGetItem", "PutItem", "UpdateItem", "TransactWriteItems"];
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
 
 /// A page with an old version, and a request for a new one.
 async fn with_a_request() -> (World, Sandbox, String) {

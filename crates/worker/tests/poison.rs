@@ -1,22 +1,16 @@
 //! Messages that cannot be handled, and those that will not: each goes its own way and takes nobody with it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use aws_sdk_sqs::types::Message;
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
+use everfresh_testing::{Breaks, Make, World, n, number, pause, s, text};
 use everfresh_worker::handler::BatchError;
-use support::{Breaks, Make, World, n, number, s, text};
 
 const PAGE: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
 
 fn attribute<'m>(letter: &'m Message, name: &str) -> &'m str {
     letter.message_attributes().unwrap().get(name).and_then(|value| value.string_value()).unwrap_or_default()

@@ -1,15 +1,13 @@
 //! Bugs that review found, so that they stay found.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use everfresh_core::metrics;
 use everfresh_enqueue::attributes;
 use everfresh_local::faults::{Fault, On};
-use support::{World, number, s, text};
+use everfresh_testing::{World, number, s, text};
 
 const PAGE: &str = "/products/42";
 

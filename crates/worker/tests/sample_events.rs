@@ -1,15 +1,13 @@
 //! The sample events in `events/` are events that the worker handles.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use aws_lambda_events::event::sqs::SqsEvent;
 use everfresh_core::metrics;
-use support::World;
+use everfresh_testing::World;
 
 fn sample(name: &str) -> SqsEvent {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events").join(name);

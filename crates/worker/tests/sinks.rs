@@ -1,11 +1,9 @@
 //! A log that cannot be written costs nothing but the log.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::io;
 
-use support::World;
+use everfresh_testing::World;
 
 struct Broken;
 

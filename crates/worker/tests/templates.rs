@@ -1,8 +1,6 @@
 //! The built-in templates: which one answers, what it sees, and what it cannot do.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod site;
-
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,19 +8,25 @@ use std::time::{Duration, UNIX_EPOCH};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Render;
 use everfresh_core::domain::artifact::Rendered;
-use everfresh_core::render::RenderFailure;
+use everfresh_core::domain::page_key::{CanonicalPath, PageKey, Tenant};
+use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
+use everfresh_testing::chain;
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::Templates;
-
-use self::site::{Ask, ask, chain};
 
 fn clock() -> Clock {
     Clock::new(|| UNIX_EPOCH + Duration::from_millis(1_769_860_800_999))
 }
 
+async fn ask(renderers: &Renderers, path: &str, max_bytes: u64) -> Result<Rendered, RenderFailure> {
+    let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored(path).unwrap());
+    let (render, time) = (&Render::templates("site/").unwrap(), Duration::from_secs(60));
+    renderers.render(RenderRequest { page: &page, render, host: "www.acme.example", max_bytes, time }).await
+}
+
 async fn try_render(templates: &[(&str, &str)], path: &'static str) -> Result<Rendered, RenderFailure> {
     let renderers = Renderers::new("/nowhere", clock()).with_embedded("site/", Templates::embedded(templates));
-    ask(&renderers, &Render::templates("site/").unwrap(), Ask { path, max_bytes: 1000, ..Ask::default() }).await
+    ask(&renderers, path, 1000).await
 }
 
 async fn render(templates: &[(&str, &str)], path: &'static str) -> (u16, String) {
@@ -36,7 +40,7 @@ fn text(rendered: &Rendered) -> String {
 
 async fn render_folder(root: &Path, path: &'static str) -> Result<Rendered, RenderFailure> {
     let renderers = Renderers::new(root, clock());
-    ask(&renderers, &Render::templates("site/").unwrap(), Ask { path, ..Ask::default() }).await
+    ask(&renderers, path, 1 << 20).await
 }
 
 fn is_template(failure: &RenderFailure) -> bool {

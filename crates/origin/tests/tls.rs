@@ -1,17 +1,15 @@
 //! Origins behind TLS: whose certificates are believed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod site;
+mod asking;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use everfresh_core::clock::Clock;
-use everfresh_core::config::Render;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::RenderFailure;
-use everfresh_worker::render::Renderers;
+use everfresh_testing::{Server, chain};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -19,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use self::site::{Ask, Origin, ask, chain};
+use self::asking::{PAGE, origins};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
@@ -40,7 +38,7 @@ fn acceptor() -> TlsAcceptor {
 /// Asks a TLS origin for two pages by a name; the server's certificate is for 127.0.0.1 alone.
 async fn ask_by_name(name: &str) -> (Result<Rendered, RenderFailure>, usize) {
     let acceptor = acceptor();
-    let origin = Origin::start(move |talk| {
+    let origin = Server::start(move |talk| {
         let acceptor = acceptor.clone();
         async move {
             let mut stream = acceptor.accept(talk.stream).await?;
@@ -52,11 +50,11 @@ async fn ask_by_name(name: &str) -> (Result<Rendered, RenderFailure>, usize) {
         }
     })
     .await;
-    let render = Render::http(&format!("https://{name}:{}", origin.port())).unwrap();
-    let renderers = Renderers::new(".", Clock::system());
-    let first = ask(&renderers, &render, Ask::default()).await;
+    let url = format!("https://{name}:{}", origin.port());
+    let origins = origins();
+    let first = origins.fetch(&url, PAGE).await;
     if first.is_ok() {
-        ask(&renderers, &render, Ask::default()).await.unwrap();
+        origins.fetch(&url, PAGE).await.unwrap();
     }
     (first, origin.connections())
 }
@@ -69,19 +67,26 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
     assert!(chain(&failure).contains("invalid peer certificate"), "{}", chain(&failure));
 }
 
-/// The machine's store is named by a variable, so this test runs itself again in a process that has one of its own.
+/// The machine's store is named by a variable, so a test runs itself again in a process that has one of its own. Returns whether
+/// this is that process.
+fn is_with_store(store: &Path, test: &str) -> bool {
+    if std::env::var_os("SSL_CERT_FILE").is_some_and(|set| set == store) {
+        return true;
+    }
+    let again = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env("SSL_CERT_FILE", store)
+        .env_remove("SSL_CERT_DIR")
+        .output()
+        .unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stdout));
+    false
+}
+
 #[test]
 fn a_certificate_in_the_machines_store_is_believed_for_its_names_only() {
-    let store = file("certificate.pem");
-    if std::env::var_os("SSL_CERT_FILE").is_none_or(|set| set != store) {
-        let name = "a_certificate_in_the_machines_store_is_believed_for_its_names_only";
-        let again = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name])
-            .env("SSL_CERT_FILE", &store)
-            .env_remove("SSL_CERT_DIR")
-            .output()
-            .unwrap();
-        assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stdout));
+    let name = "a_certificate_in_the_machines_store_is_believed_for_its_names_only";
+    if !is_with_store(&file("certificate.pem"), name) {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -91,4 +96,18 @@ fn a_certificate_in_the_machines_store_is_believed_for_its_names_only() {
     let (answer, _) = runtime.block_on(ask_by_name("localhost"));
     let text = chain(&answer.unwrap_err());
     assert!(text.contains("not valid for"), "{text}");
+}
+
+#[test]
+fn certificates_are_not_read_before_they_are_needed() {
+    if !is_with_store(&file("no-such-store.pem"), "certificates_are_not_read_before_they_are_needed") {
+        return;
+    }
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let plain = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        let origins = origins();
+        assert_eq!(origins.fetch(&plain.url(), PAGE).await.unwrap().status, 200);
+        let failure = origins.fetch("https://127.0.0.1", PAGE).await.unwrap_err();
+        assert!(chain(&failure).contains("root certificates cannot be read"), "{}", chain(&failure));
+    });
 }

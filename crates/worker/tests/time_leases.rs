@@ -1,34 +1,23 @@
-//! Clocks that disagree, time that runs out, and work that takes longer than anybody planned.
+//! Time that runs out, leases that do, and work that takes longer than anybody planned.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use everfresh_core::clock::Clock;
 use everfresh_core::config::Ladder;
-use everfresh_core::domain::digest::Digest;
-use everfresh_core::domain::page_key::KeyLayout;
-use everfresh_core::domain::request::IdempotencyKey;
-use everfresh_core::ledger::{Acquire, ClaimOutcome, ClaimTerms, Ledger};
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use support::{Breaks, Make, Sandbox, World, ladder, n, number, s, text};
+use everfresh_testing::{Breaks, CONFIG, Make, START_MS, Sandbox, World, ladder, number, pause};
 
 const PAGE: &str = "/products/42";
 const TURN: Duration = Duration::from_secs(60);
 
 /// Longer than it takes until every message that was left alone is visible again.
 const REDELIVERY: Duration = Duration::from_secs(401);
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
 
 /// A page whose lease cannot be renewed: it runs out while its holder renders.
 fn lose_renewals(sandbox: &Sandbox) {
@@ -38,16 +27,6 @@ fn lose_renewals(sandbox: &Sandbox) {
 /// What may not change once a late worker is refused.
 async fn state(world: &World) -> impl PartialEq + std::fmt::Debug + use<> {
     world.rows(&world.pk(PAGE)).await
-}
-
-/// A clock that the test moves against AWS's.
-fn movable(world: &World) -> (Clock, Arc<AtomicI64>) {
-    let (aws, offset_ms) = (world.clock.clone(), Arc::new(AtomicI64::new(0)));
-    let read = offset_ms.clone();
-    let clock = Clock::new(move || {
-        UNIX_EPOCH + Duration::from_millis(aws.now_ms().saturating_add_signed(read.load(Ordering::Relaxed)))
-    });
-    (clock, offset_ms)
 }
 
 /// A sandbox that Lambda freezes: what is in it is not polled until it is thawed, whatever its timers say.
@@ -73,170 +52,9 @@ impl<F: Future> Future for Freezable<F> {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_worker_whose_clock_is_off_by_a_minute_dates_its_render_by_awss_clock() {
-    for skew_ms in [60_000, -60_000] {
-        let world = World::new().await;
-        let sandbox = world.sandbox_with(Make { skew_ms, ..Make::default() });
-        let id = world.enqueue(PAGE).await;
-        sandbox.turn().await;
-        let meta = world.meta(PAGE).await.unwrap();
-        let off_ms = number(&meta, "source_ms").abs_diff(world.now_ms());
-        assert!(off_ms <= 1_000, "{skew_ms}: {off_ms}");
-        assert!(number(&meta, "generated_at").abs_diff(world.now_ms() / 1000) <= 1, "{skew_ms}");
-        assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
-        // A change sent later is not covered, however far ahead the renderer's clock was.
-        pause(5).await;
-        world.origin.content("two");
-        world.enqueue(PAGE).await;
-        sandbox.turn().await;
-        assert_eq!(world.published(PAGE).await.unwrap(), "two", "{skew_ms}");
-        assert_eq!(world.waiting().await, 0);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_workers_of_opposite_skew_alternate_on_one_page_and_lose_no_change() {
-    let world = World::new().await;
-    let skewed = |skew_ms| world.sandbox_with(Make { skew_ms, ..Make::default() });
-    let workers = [skewed(60_000), skewed(-60_000)];
-    let mut last_version = String::new();
-    for round in 0..12 {
-        let content = format!("content {round}");
-        world.origin.content(&content);
-        let id = world.enqueue(PAGE).await;
-        workers[round % 2].turn().await;
-        let meta = world.meta(PAGE).await.unwrap();
-        assert_eq!(world.published(PAGE).await.unwrap(), content, "round {round}");
-        let version = text(&meta, "version");
-        assert!(version > last_version, "versions grow whatever the clocks say (I2)");
-        last_version = version;
-        assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
-        // The other one gets a duplicate of what is done: it is acked, not rendered, not failed (I3, I5).
-        world.send_with(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#), &[("everfresh-key", &id)]).await;
-        workers[(round + 1) % 2].turn().await;
-        assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
-        pause(5).await;
-    }
-    assert_eq!(world.origin.renders(), 12);
-    assert_eq!(world.waiting().await, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_is_respected_by_a_worker_whose_clock_says_that_it_has_run_out() {
-    let world = World::new().await;
-    world.origin.takes(Duration::from_secs(20));
-    let slow = world.sandbox_with(Make { skew_ms: -60_000, ..Make::default() });
-    let ahead = world.sandbox_with(Make { skew_ms: 60_000, ..Make::default() });
-    world.enqueue(PAGE).await;
-    tokio::join!(slow.turn(), async {
-        pause(5).await;
-        world.enqueue(PAGE).await;
-        ahead.turn().await;
-    });
-    assert_eq!(ahead.total(metrics::LOCK_CONTENTION), 1);
-    assert_eq!(slow.total(metrics::COMMITTED), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_back_between_two_requests_takes_nothing_back() {
-    let world = World::new().await;
-    let (clock, offset_ms) = movable(&world);
-    let sandbox = world.sandbox_on(Make::default(), clock);
-    world.enqueue(PAGE).await;
-    sandbox.turn().await;
-    let before = world.meta(PAGE).await.unwrap();
-    offset_ms.store(-3_600_000, Ordering::Relaxed);
-    pause(5).await;
-    world.origin.content("two");
-    world.enqueue(PAGE).await;
-    sandbox.turn().await;
-    let after = world.meta(PAGE).await.unwrap();
-    assert!(text(&after, "version") > text(&before, "version"));
-    assert!(number(&after, "source_ms") > number(&before, "source_ms"));
-    assert_eq!(world.published(PAGE).await.unwrap(), "two");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_during_a_render_loses_no_request() {
-    for jump_ms in [-3_600_000, 3_600_000] {
-        let world = World::new().await;
-        let (clock, offset_ms) = movable(&world);
-        let sandbox = world.sandbox_on(Make::default(), clock);
-        world.origin.takes(Duration::from_secs(15));
-        let id = world.enqueue(PAGE).await;
-        tokio::join!(sandbox.turn(), async {
-            pause(12).await;
-            offset_ms.store(jump_ms, Ordering::Relaxed);
-        });
-        world.drain(&sandbox, Duration::from_secs(1200)).await;
-        assert_eq!(world.published(PAGE).await.unwrap(), "one");
-        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{jump_ms}");
-        assert!(world.lock(PAGE).await.is_none());
-        assert!(world.dead_letters().await.is_empty());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_that_ends_in_this_very_second_has_one_next_owner() {
-    let world = World::new().await;
-    let ledger = |sandbox: &Sandbox| Ledger::new(&sandbox.clients, &world.stack.table, KeyLayout::default());
-    let (left, right) = (ledger(&world.sandbox().await), ledger(&world.sandbox().await));
-    let page = world.page(PAGE);
-    left.lookup(&page).await.unwrap();
-    right.lookup(&page).await.unwrap();
-    for _ in 0..20 {
-        let now_s = left.time().now_ms() / 1000;
-        assert_eq!(now_s, right.time().now_ms() / 1000);
-        let held = [("lease_token", s("crashed")), ("lease_expires_at", n(now_s))];
-        world.put(&world.pk(PAGE), "LOCK", &held).await;
-        let (left, right) = tokio::join!(left.acquire(&page, 30_000), right.acquire(&page, 30_000));
-        let granted = [left.unwrap(), right.unwrap()].into_iter().filter(|won| matches!(won, Acquire::Granted(_)));
-        assert_eq!(granted.count(), 1);
-        // One second longer, and nobody gets it.
-        let held = [("lease_token", s("alive")), ("lease_expires_at", n(now_s + 1))];
-        world.put(&world.pk(PAGE), "LOCK", &held).await;
-        assert!(matches!(ledger(&world.sandbox().await).acquire(&page, 30_000).await.unwrap(), Acquire::Held { .. }));
-        pause(3).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_claim_that_ends_at_this_very_moment_has_one_next_owner() {
-    let world = World::new().await;
-    let ledger = |sandbox: &Sandbox| Ledger::new(&sandbox.clients, &world.stack.table, KeyLayout::default());
-    let (left, right) = (ledger(&world.sandbox().await), ledger(&world.sandbox().await));
-    let page = world.page(PAGE);
-    left.lookup(&page).await.unwrap();
-    right.lookup(&page).await.unwrap();
-    let key = IdempotencyKey::parse("k").unwrap();
-    let request_hash = Digest::of(b"words");
-    for _ in 0..20 {
-        let now_ms = left.time().now_ms();
-        assert_eq!(now_ms, right.time().now_ms());
-        let record = [
-            ("request_hash", s(request_hash.to_string())),
-            ("status", s("STARTED")),
-            ("owner", s("crashed")),
-            ("claim_expires_ms", n(now_ms)),
-            ("attempts", n(1)),
-        ];
-        world.put(&world.pk(PAGE), "REQ#k", &record).await;
-        let terms = ClaimTerms {
-            key: &key,
-            request_hash,
-            sent_ms: now_ms,
-            received_ms: now_ms,
-            expires_ms: now_ms + 65_000,
-            max_attempts: 5,
-        };
-        let (left, right) = tokio::join!(left.claim(&page, terms), right.claim(&page, terms));
-        let outcomes = [left.unwrap(), right.unwrap()];
-        assert_eq!(outcomes.iter().filter(|won| matches!(won, ClaimOutcome::Won(_))).count(), 1);
-        assert_eq!(outcomes.iter().filter(|lost| matches!(lost, ClaimOutcome::Busy { .. })).count(), 1);
-        assert_eq!(number(&world.req(PAGE, "k").await.unwrap(), "attempts"), 2);
-        pause(3).await;
-    }
+/// Leases so short that a slow upload outlasts one.
+fn short_leases() -> Make {
+    Make { ladder: Ladder { lease_ms: 3_000, renew_interval_ms: 1_000, ..ladder() }, ..Make::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,7 +150,7 @@ async fn a_sandbox_frozen_for_ten_minutes_and_thawed_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_page_that_renders_slower_than_its_life_causes_no_endless_loop() {
-    let config = support::CONFIG.replace(r#"revalidate = "60s""#, r#"revalidate = "5s""#);
+    let config = CONFIG.replace(r#"revalidate = "60s""#, r#"revalidate = "5s""#);
     let world = World::with_config(&config).await;
     world.origin.takes(Duration::from_secs(30));
     let (left, right) = (world.sandbox().await, world.sandbox().await);
@@ -472,11 +290,6 @@ async fn a_worker_that_lost_its_lease_during_the_render_changes_nothing() {
     }
 }
 
-/// Leases so short that a slow upload outlasts one.
-fn short_leases() -> Make {
-    Make { ladder: Ladder { lease_ms: 3_000, renew_interval_ms: 1_000, ..ladder() }, ..Make::default() }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ran_out_between_upload_and_commit_is_revived_if_nobody_took_it() {
     let world = World::new().await;
@@ -484,7 +297,7 @@ async fn a_lease_that_ran_out_between_upload_and_commit_is_revived_if_nobody_too
     sandbox.inject(On::next("PutObject").times(2), Fault::Silence);
     let id = world.enqueue(PAGE).await;
     sandbox.turn().await;
-    assert!(world.now_ms() > support::START_MS + 5_000, "the upload outlasted the lease");
+    assert!(world.now_ms() > START_MS + 5_000, "the upload outlasted the lease");
     assert_eq!(sandbox.operations().last().unwrap(), "TransactWriteItems");
     assert!(sandbox.operations().contains(&"UpdateItem".to_owned()), "revived");
     assert_eq!(world.published(PAGE).await.unwrap(), "one");

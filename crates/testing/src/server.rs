@@ -1,73 +1,31 @@
 //! Small origins on the loopback interface that say exactly what a test tells them to.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use everfresh_core::config::Render;
-use everfresh_core::domain::artifact::Rendered;
-use everfresh_core::domain::page_key::{CanonicalPath, PageKey, Tenant};
-use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Far longer than anything here takes.
-pub const LONG: Duration = Duration::from_secs(60);
-
-/// Short, for tests that wait it out.
-pub const SHORT: Duration = Duration::from_millis(300);
-
-/// What to ask for.
-#[derive(Clone)]
-pub struct Ask {
-    pub path: &'static str,
-    pub max_bytes: u64,
-    pub time: Duration,
-}
-
-impl Default for Ask {
-    fn default() -> Self {
-        Self { path: "/products/42?color=red", max_bytes: 1 << 20, time: LONG }
-    }
-}
-
-pub async fn ask(renderer: &dyn Renderer, render: &Render, ask: Ask) -> Result<Rendered, RenderFailure> {
-    let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored(ask.path).unwrap());
-    let (max_bytes, time) = (ask.max_bytes, ask.time);
-    renderer.render(RenderRequest { page: &page, render, host: "www.acme.example", max_bytes, time }).await
-}
-
-/// The texts of an error and of everything below it.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        text = format!("{text}: {error}");
-        next = error.source();
-    }
-    text
-}
-
 /// A server whose connections are all handled by one function. It ends with the value.
-pub struct Origin {
+#[derive(Debug)]
+pub struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Origin {
+impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Origin {
+impl Server {
+    /// Listens on a free port.
     pub async fn start<F, Talk>(talk: F) -> Self
     where
         F: Fn(Conversation) -> Talk + Send + 'static,
@@ -101,27 +59,33 @@ impl Origin {
         .await
     }
 
-    pub fn render(&self) -> Render {
-        Render::http(&format!("http://{}", self.address)).unwrap()
+    /// Where it is, as a configuration writes it.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
+    /// Its port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
+    /// How many connections were accepted.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
+    /// The heads of all requests, in order.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 }
 
 /// One connection, as the origin sees it.
+#[derive(Debug)]
 pub struct Conversation {
     /// Counted from zero.
     pub number: usize,
+    /// The connection itself, for other protocols.
     pub stream: TcpStream,
     seen: Arc<Mutex<Vec<String>>>,
 }
@@ -138,6 +102,7 @@ impl Conversation {
         Ok(head)
     }
 
+    /// Sends at once.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref()).await?;
         self.stream.flush().await

@@ -1,41 +1,23 @@
 //! Origins that break off, lie, stall or flood: never an answer that could be published.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod site;
+mod asking;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use everfresh_core::config::Render;
-use everfresh_core::domain::artifact::Rendered;
-use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
-use everfresh_worker::render::http::{HttpRenderer, Patience};
-use futures::future::BoxFuture;
+use everfresh_core::render::RenderFailure;
+use everfresh_origin::{Ask, Origins, Patience};
+use everfresh_testing::{Server, chain};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use self::site::{Ask, LONG, Origin, SHORT, ask, chain};
-
-/// The renderer under test with a patience of the test's own.
-struct Http(HttpRenderer);
-
-impl Renderer for Http {
-    fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
-        match request.render {
-            Render::Http(origin) => Box::pin(self.0.render(origin, request)),
-            Render::Lambda(_) | Render::Templates(_) => unreachable!(),
-        }
-    }
-}
-
-fn http() -> Http {
-    Http(HttpRenderer::new(Patience::default()))
-}
+use self::asking::{LONG, PAGE, SHORT, origins};
 
 async fn failure_of(answer: impl Into<Vec<u8>>) -> RenderFailure {
-    let origin = Origin::says(answer).await;
-    ask(&http(), &origin.render(), Ask::default()).await.unwrap_err()
+    let origin = Server::says(answer).await;
+    origins().fetch(&origin.url(), PAGE).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -83,13 +65,13 @@ async fn a_megabyte_of_headers_is_refused() {
 
 #[tokio::test]
 async fn an_announced_length_above_the_cap_is_not_even_read() {
-    let origin = Origin::start(|mut talk| async move {
+    let origin = Server::start(|mut talk| async move {
         talk.request().await?;
         talk.send("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n").await?;
         talk.fall_silent().await
     })
     .await;
-    let failure = ask(&http(), &origin.render(), Ask::default()).await.unwrap_err();
+    let failure = origins().fetch(&origin.url(), PAGE).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 1_048_576 }), "{failure:?}");
 }
 
@@ -97,7 +79,7 @@ async fn an_announced_length_above_the_cap_is_not_even_read() {
 async fn chunks_without_end_stop_at_the_cap_and_the_origin_is_hung_up_on() {
     let (hung_up, noticed) = oneshot::channel();
     let hung_up = Arc::new(Mutex::new(Some(hung_up)));
-    let origin = Origin::start(move |mut talk| {
+    let origin = Server::start(move |mut talk| {
         let hung_up = Arc::clone(&hung_up);
         async move {
             talk.request().await?;
@@ -109,29 +91,29 @@ async fn chunks_without_end_stop_at_the_cap_and_the_origin_is_hung_up_on() {
         }
     })
     .await;
-    let failure = ask(&http(), &origin.render(), Ask { max_bytes: 100_000, ..Ask::default() }).await.unwrap_err();
+    let failure = origins().fetch(&origin.url(), Ask { max_bytes: 100_000, ..PAGE }).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 100_000 }), "{failure:?}");
     timeout(LONG, noticed).await.expect("the connection is still open").unwrap();
 }
 
 #[tokio::test]
 async fn a_head_that_does_not_come_times_out() {
-    let origin = Origin::start(|mut talk| async move {
+    let origin = Server::start(|mut talk| async move {
         talk.request().await?;
         talk.send("HTTP/1.1 200 OK\r\n").await?;
         talk.fall_silent().await
     })
     .await;
-    let impatient = Http(HttpRenderer::new(Patience { head: Some(SHORT), ..Patience::default() }));
-    let failure = ask(&impatient, &origin.render(), Ask::default()).await.unwrap_err();
+    let impatient = Origins::new(Patience { head: Some(SHORT), ..Patience::default() });
+    let failure = impatient.fetch(&origin.url(), PAGE).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
-    let failure = ask(&http(), &origin.render(), Ask { time: SHORT, ..Ask::default() }).await.unwrap_err();
+    let failure = origins().fetch(&origin.url(), Ask { time: SHORT, ..PAGE }).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
 }
 
 #[tokio::test]
 async fn a_slow_drip_ends_with_the_whole_time() {
-    let origin = Origin::start(|mut talk| async move {
+    let origin = Server::start(|mut talk| async move {
         talk.request().await?;
         talk.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").await?;
         loop {
@@ -140,17 +122,17 @@ async fn a_slow_drip_ends_with_the_whole_time() {
         }
     })
     .await;
-    let patient = Http(HttpRenderer::new(Patience { head: Some(LONG), ..Patience::default() }));
-    let failure = ask(&patient, &origin.render(), Ask { time: SHORT, ..Ask::default() }).await.unwrap_err();
+    let patient = Origins::new(Patience { head: Some(LONG), ..Patience::default() });
+    let failure = patient.fetch(&origin.url(), Ask { time: SHORT, ..PAGE }).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
 }
 
 #[tokio::test]
 async fn an_origin_that_accepts_and_never_shakes_hands_is_given_up() {
-    let origin = Origin::start(|mut talk| async move { talk.fall_silent().await }).await;
-    let tls = Render::http(&format!("https://127.0.0.1:{}", origin.port())).unwrap();
-    let impatient = Http(HttpRenderer::new(Patience { connect: SHORT, ..Patience::default() }));
-    let failure = ask(&impatient, &tls, Ask::default()).await.unwrap_err();
+    let origin = Server::start(|mut talk| async move { talk.fall_silent().await }).await;
+    let tls = format!("https://127.0.0.1:{}", origin.port());
+    let impatient = Origins::new(Patience { connect: SHORT, ..Patience::default() });
+    let failure = impatient.fetch(&tls, PAGE).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
     assert!(chain(&failure).contains("within 300 ms"), "{}", chain(&failure));
 }
@@ -158,21 +140,21 @@ async fn an_origin_that_accepts_and_never_shakes_hands_is_given_up() {
 #[tokio::test]
 async fn a_refused_connection_is_unreachable() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let nobody = Render::http(&format!("http://{free}")).unwrap();
-    let failure = ask(&http(), &nobody, Ask::default()).await.unwrap_err();
+    let nobody = format!("http://{free}");
+    let failure = origins().fetch(&nobody, PAGE).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
     assert!(chain(&failure).contains(&format!("cannot connect to http://{free}")), "{}", chain(&failure));
 }
 
 #[tokio::test]
 async fn a_plain_server_behind_https_is_unreachable() {
-    let origin = Origin::start(|mut talk| async move {
+    let origin = Server::start(|mut talk| async move {
         talk.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await?;
         talk.fall_silent().await
     })
     .await;
-    let tls = Render::http(&format!("https://127.0.0.1:{}", origin.port())).unwrap();
-    let failure = ask(&http(), &tls, Ask::default()).await.unwrap_err();
+    let tls = format!("https://127.0.0.1:{}", origin.port());
+    let failure = origins().fetch(&tls, PAGE).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
     assert!(chain(&failure).contains("cannot connect"), "{}", chain(&failure));
 }

@@ -1,23 +1,15 @@
-//! Other writers of the same table: other languages' helpers, other deployments, other configurations, other tenants.
+//! Other languages' helpers, which write the same table.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
-use everfresh_core::config::Config;
-use everfresh_core::domain::page_key::{KeyLayout, Tenant};
+use aws_sdk_dynamodb::types::{Delete, Put, TransactWriteItem};
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use support::{Breaks, Item, Make, World, n, number, s, text};
+use everfresh_testing::{Item, World, n, number, pause, s, text};
 
 const PAGE: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-}
 
 /// Another language's helper, as the seeds describe it.
 struct Helper<'w> {
@@ -251,216 +243,6 @@ async fn a_row_of_a_newer_layout_is_left_alone_and_the_message_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_of_an_older_deployment_never_replaces_a_newer_ones_page() {
-    let world = World::new().await;
-    let newer = world.sandbox_with(Make { deploy: 2, ..Make::default() });
-    let older = world.sandbox().await;
-    world.enqueue(PAGE).await;
-    newer.turn().await;
-    let before = world.meta(PAGE).await.unwrap();
-    pause(100).await;
-    world.origin.content("two");
-    for reason in ["changed", "expired", "prewarm"] {
-        world.enqueue_as(PAGE, reason).await;
-    }
-    older.turn().await;
-    assert_eq!(world.meta(PAGE).await.unwrap(), before);
-    assert_eq!(world.origin.renders(), 1);
-    assert_eq!(world.waiting().await, 3);
-    world.drain(&newer, LONG).await;
-    assert_eq!(world.published(PAGE).await.unwrap(), "two");
-    assert!(world.dead_letters().await.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_newer_deployment_that_publishes_during_an_older_ones_render_stays() {
-    let world = World::new().await;
-    let newer = world.sandbox_with(Make { deploy: 2, ..Make::default() });
-    let older = world.sandbox().await;
-    world.enqueue(PAGE).await;
-    older.turn().await;
-    pause(5).await;
-    older.inject(On::every("UpdateItem"), Fault::Cut);
-    world.origin.content("older");
-    world.origin.takes(Duration::from_secs(45));
-    world.enqueue(PAGE).await;
-    tokio::join!(older.turn(), async {
-        pause(40).await;
-        world.origin.takes(Duration::ZERO);
-        world.origin.content("newer");
-        world.enqueue(PAGE).await;
-        newer.turn().await;
-        older.way.faults().clear();
-    });
-    world.drain(&older, LONG).await;
-    let meta = world.meta(PAGE).await.unwrap();
-    assert_eq!(number(&meta, "deploy"), 2);
-    assert_eq!(world.published(PAGE).await.unwrap(), "newer");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_deployment_makes_the_page_stale_for_prewarm_and_expired() {
-    let world = World::new().await;
-    world.enqueue(PAGE).await;
-    world.sandbox().await.turn().await;
-    pause(5).await;
-    let newer = world.sandbox_with(Make { deploy: 2, ..Make::default() });
-    world.enqueue_as(PAGE, "prewarm").await;
-    newer.turn().await;
-    assert_eq!(newer.total(metrics::UNCHANGED), 1);
-    assert_eq!(number(&world.meta(PAGE).await.unwrap(), "deploy"), 2);
-    world.enqueue_as(PAGE, "prewarm").await;
-    newer.turn().await;
-    assert_eq!(newer.total(metrics::ALREADY_COVERED), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_failed_before_a_deployment_goes_on_after_it() {
-    let mut world = World::new().await;
-    let before = world.sandbox().await;
-    world.origin.breaks(Breaks::Unreachable);
-    let id = world.enqueue(PAGE).await;
-    before.turn().await;
-    let failed = world.req(PAGE, &id).await.unwrap();
-    assert_eq!(text(&failed, "status"), "FAILED");
-    // Another life, other tags, a gate, another ladder.
-    let config = support::CONFIG
-        .replace(r#"revalidate = "60s""#, "revalidate = \"600s\"\ngate = { min_bytes = 2 }")
-        .replace(r#"tags       = ["products", "product-{id}"]"#, r#"tags = ["things"]"#)
-        .replace("gate       = { min_bytes = 20, max_shrink = 0.5, must_contain = \"</html>\" }", "");
-    world.config = Config::parse(&config).unwrap();
-    let after = world.sandbox_with(Make { deploy: 2, max_attempts: 9, ..Make::default() });
-    world.origin.breaks(Breaks::No);
-    world.drain(&after, LONG).await;
-    let done = world.req(PAGE, &id).await.unwrap();
-    assert_eq!(text(&done, "request_hash"), text(&failed, "request_hash"));
-    assert_eq!((text(&done, "status"), number(&done, "attempts")), ("COMPLETED".into(), 2));
-    assert!(number(&world.meta(PAGE).await.unwrap(), "revalidate_seconds") > 500);
-    assert!(world.dead_letters().await.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sender_that_computes_another_page_is_put_off_and_counted() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
-    let other = "a".repeat(64);
-    world.send_with(&body, &[("everfresh-page", &other)]).await;
-    sandbox.turn().await;
-    assert_eq!(sandbox.total(metrics::CONFIGURATION_SKEW), 1);
-    assert_eq!(world.rows(&world.pk(PAGE)).await.len(), 0);
-    assert_eq!(world.waiting().await, 1, "it waits for a worker that agrees");
-    // One that agrees is handled.
-    let hash = world.page(PAGE).hash().to_string();
-    world.send_with(&body, &[("everfresh-page", &hash)]).await;
-    sandbox.turn().await;
-    assert_eq!(world.published(PAGE).await.unwrap(), "one");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sender_that_computes_another_page_neither_leads_nor_follows_in_its_batch() {
-    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
-    let other = "a".repeat(64);
-    // Wherever it stands in the batch: its neighbours are handled, and it is not taken for granted by them.
-    for place in 0..3 {
-        let world = World::new().await;
-        let sandbox = world.sandbox().await;
-        let mut ids = Vec::new();
-        for at in 0..3 {
-            let attributes: &[(&str, &str)] = if at == place { &[("everfresh-page", &other)] } else { &[] };
-            ids.push(world.send_with(&body, attributes).await);
-        }
-        let event = sandbox.receive().await;
-        let again = sandbox.handle(event, Duration::from_secs(60)).await.unwrap();
-        assert_eq!(again, [ids[place].clone()], "place {place}");
-        assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "place {place}");
-        assert_eq!(world.origin.renders(), 1);
-        assert_eq!(sandbox.total(metrics::CONFIGURATION_SKEW), 1);
-    }
-}
-
-/// The record of an earlier request under the same key, long past its ttl.
-fn past_its_ttl(world: &World, request_hash: &str) -> Vec<(&'static str, AttributeValue)> {
-    vec![
-        ("request_hash", s(request_hash)),
-        ("status", s("COMPLETED")),
-        ("owner", s("long-gone")),
-        ("claim_expires_ms", n(1)),
-        ("attempts", n(1)),
-        ("ttl", n(world.now_ms() / 1000 - 10)),
-    ]
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_record_past_its_ttl_counts_as_absent_deleted_or_not() {
-    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
-    let known = {
-        let world = World::new().await;
-        world.send(&body).await;
-        world.sandbox().await.turn().await;
-        text(&world.req(PAGE, "k").await.unwrap(), "request_hash")
-    };
-    // Another request's, this one's own, and none at all.
-    for hash in [Some("other"), Some(known.as_str()), None] {
-        let world = World::new().await;
-        let sandbox = world.sandbox().await;
-        if let Some(hash) = hash {
-            world.put(&world.pk(PAGE), "REQ#k", &past_its_ttl(&world, hash)).await;
-        }
-        world.send(&body).await;
-        sandbox.turn().await;
-        assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "{hash:?}");
-        let record = world.req(PAGE, "k").await.unwrap();
-        assert_eq!((text(&record, "request_hash"), text(&record, "status")), (known.clone(), "COMPLETED".into()));
-        assert!(number(&record, "ttl") > world.now_ms() / 1000);
-        assert!(world.dead_letters().await.is_empty());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_record_past_its_ttl_does_not_answer_for_a_change_sent_close_to_the_published_render() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    world.enqueue(PAGE).await;
-    sandbox.turn().await;
-    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
-    let known = text(
-        &world.rows(&world.pk(PAGE)).await.into_values().find(|row| text(row, "sk").starts_with("REQ#")).unwrap(),
-        "request_hash",
-    );
-    world.put(&world.pk(PAGE), "REQ#k", &past_its_ttl(&world, &known)).await;
-    world.origin.content("two");
-    world.send(&body).await;
-    world.drain(&sandbox, LONG).await;
-    assert_eq!(world.published(PAGE).await.unwrap(), "two", "the change is not lost");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_tag_requests_record_past_its_ttl_counts_as_absent_deleted_or_not() {
-    let body = r#"{"v":1,"tenant":"acme","tag":"products","idempotency_key":"daily"}"#;
-    let inval = Tenant::parse("acme").unwrap().inval_pk();
-    let known = {
-        let world = World::new().await;
-        world.send(body).await;
-        world.sandbox().await.turn().await;
-        text(&world.row(&inval, "REQ#daily").await.unwrap(), "request_hash")
-    };
-    for hash in [known.as_str(), "other"] {
-        let world = World::new().await;
-        let sandbox = world.sandbox().await;
-        world.put(&inval, "REQ#daily", &past_its_ttl(&world, hash)).await;
-        world.send(body).await;
-        sandbox.turn().await;
-        assert!(world.row(&inval, "TAG#products").await.is_some(), "{hash}: acked, so its watermark is written (I1)");
-        let record = world.row(&inval, "REQ#daily").await.unwrap();
-        assert_eq!(text(&record, "request_hash"), known);
-        assert!(number(&record, "ttl") > world.now_ms() / 1000);
-        assert_eq!(world.waiting().await, 0);
-        assert!(world.dead_letters().await.is_empty());
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_ttl_of_a_published_row_is_ignored() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
@@ -477,32 +259,4 @@ async fn the_ttl_of_a_published_row_is_ignored() {
     world.enqueue(PAGE).await;
     sandbox.turn().await;
     assert!(!world.meta(PAGE).await.unwrap().contains_key("ttl"), "and our commit takes it away");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_same_path_of_two_tenants_is_two_pages() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    world.enqueue(PAGE).await;
-    sandbox.turn().await;
-    world.origin.content("globex");
-    world.send(&format!(r#"{{"v":1,"tenant":"globex","path":"{PAGE}","idempotency_key":"k"}}"#)).await;
-    sandbox.turn().await;
-    let globex = world.config.tenant(&Tenant::parse("globex").unwrap()).unwrap();
-    let globex_pk = globex.resolve(PAGE).unwrap().page.pk(KeyLayout::default());
-    assert_ne!(globex_pk, world.pk(PAGE));
-    let theirs = world.rows(&globex_pk).await;
-    assert!(text(&theirs["META"], "s3_key").starts_with("globex/"));
-    assert!(theirs.contains_key("REQ#k"));
-    assert_eq!(world.status(PAGE, "k").await, "absent");
-    assert_eq!(world.published(PAGE).await.unwrap(), "one");
-    assert!(text(&world.meta(PAGE).await.unwrap(), "s3_key").starts_with("acme/"));
-    // A tag of the one does nothing to the other.
-    pause(5).await;
-    world.send(r#"{"v":1,"tenant":"globex","tag":"products"}"#).await;
-    sandbox.turn().await;
-    assert_eq!(world.rows(&Tenant::parse("acme").unwrap().inval_pk()).await.len(), 0);
-    world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
-    assert_eq!(sandbox.total(metrics::ALREADY_COVERED), 1);
 }

@@ -8,9 +8,10 @@ use std::io::{self, ErrorKind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::http::uri::Scheme;
-use ::http::{Request, Response, Uri};
 use bytes::Bytes;
+use everfresh_core::render::RenderFailure;
+use http::uri::Scheme;
+use http::{Request, Response, Uri};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -37,7 +38,7 @@ type Cause = Box<dyn Error + Send + Sync>;
 
 /// Why an origin gave no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum OriginError {
+pub(crate) enum OriginError {
     #[error("no connection to {origin} within {} ms", time.as_millis())]
     ConnectTimedOut { origin: Uri, time: Duration },
     #[error("cannot connect to {origin}")]
@@ -50,9 +51,15 @@ pub(super) enum OriginError {
     Excess,
 }
 
+impl From<OriginError> for RenderFailure {
+    fn from(error: OriginError) -> Self {
+        Self::Unreachable(Box::new(error))
+    }
+}
+
 /// One connection. Dropping it closes it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     /// Drives the connection. Its result is the number of bytes that came after the last answer.
     driver: JoinHandle<hyper::Result<usize>>,
@@ -65,7 +72,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    pub(super) async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
+    pub(crate) async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
         self.sender.send_request(request).await
     }
 
@@ -89,7 +96,7 @@ impl Connection {
 
 /// Opens connections and keeps those that can be used again.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     connect_time: Duration,
     tcp: HttpConnector,
     tls: OnceLock<HttpsConnector<HttpConnector>>,
@@ -97,7 +104,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(connect_time: Duration) -> Self {
+    pub(crate) fn new(connect_time: Duration) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -107,7 +114,7 @@ impl Connections {
     }
 
     /// The kept connection that was used last: it is the likeliest to be alive.
-    pub(super) fn take_idle(&self, origin: &Uri) -> Option<Connection> {
+    pub(crate) fn take_idle(&self, origin: &Uri) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle.get_mut(origin)?;
         kept.retain(usable);
@@ -117,7 +124,7 @@ impl Connections {
     /// Ends the exchange and keeps the connection if it can be used again.
     ///
     /// Fails if the origin sent more than it announced: then the body is not the page, but the beginning of one.
-    pub(super) async fn give_back(&self, origin: &Uri, mut connection: Connection) -> Result<(), OriginError> {
+    pub(crate) async fn give_back(&self, origin: &Uri, mut connection: Connection) -> Result<(), OriginError> {
         if !connection.end_exchange().await? {
             return Ok(());
         }
@@ -134,7 +141,7 @@ impl Connections {
     }
 
     /// A new connection.
-    pub(super) async fn open(&self, origin: &Uri) -> Result<Connection, OriginError> {
+    pub(crate) async fn open(&self, origin: &Uri) -> Result<Connection, OriginError> {
         let time = self.connect_time;
         let stream = match timeout(time, self.connect(origin)).await {
             Ok(stream) => stream?,
@@ -160,7 +167,7 @@ impl Connections {
         stream.map(MaybeHttpsStream::Http).map_err(|error| failed(error.into()))
     }
 
-    /// Reads the machine's certificates at the first use: a worker with plain origins only never pays for it.
+    /// Reads the machine's certificates at the first use: a function with plain origins only never pays for it.
     fn tls_connector(&self) -> Result<HttpsConnector<HttpConnector>, OriginError> {
         if let Some(connector) = self.tls.get() {
             return Ok(connector.clone());
@@ -180,7 +187,7 @@ fn usable((connection, since): &(Connection, Instant)) -> bool {
 }
 
 /// Whether the other side closed the connection in place of answering.
-pub(super) fn closed_by_peer(error: &hyper::Error) -> bool {
+pub(crate) fn closed_by_peer(error: &hyper::Error) -> bool {
     let closed = [
         ErrorKind::BrokenPipe,
         ErrorKind::ConnectionAborted,

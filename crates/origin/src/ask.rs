@@ -1,0 +1,91 @@
+//! What is asked, and the request that it becomes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use everfresh_core::render::RenderFailure;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+};
+use http::uri::Authority;
+use http::{Request, Uri};
+use http_body_util::Empty;
+
+const AGENT: &str = concat!("everfresh/", env!("CARGO_PKG_VERSION"));
+
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Headers of one connection, or of a body that a GET does not have. Passed on, they would put the next request into a place
+/// where the origin does not expect it.
+const OF_THE_CONNECTION: [HeaderName; 9] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// What to ask an origin for. The method is GET.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Path and query, as a request line has them: beginning with `/`.
+    pub path: &'a str,
+    /// The site that the page belongs to, sent as `x-forwarded-host`.
+    pub host: &'a str,
+    /// More request headers. They may replace `accept` and `user-agent`; `host`, `x-forwarded-host` and `accept-encoding` stay
+    /// ours, and headers of the connection are left out.
+    pub headers: &'a [(HeaderName, HeaderValue)],
+    /// The largest body that can be used.
+    pub max_bytes: u64,
+    /// How much time there is for all of it.
+    pub time: Duration,
+}
+
+/// An [`Ask`] that can be sent, and to whom.
+pub(crate) struct Page {
+    pub(crate) origin: Uri,
+    target: Uri,
+    headers: HeaderMap,
+}
+
+impl Page {
+    pub(crate) fn new(origin: &str, ask: &Ask<'_>) -> Result<Self, RenderFailure> {
+        let refused = |what: &str| RenderFailure::Forbidden(what.to_owned());
+        let no_origin = || refused("render.http is no origin: write it like \"https://origin.acme.example\"");
+        let origin = Uri::try_from(origin).map_err(|_| no_origin())?;
+        let host = origin.authority().map(Authority::as_str).ok_or_else(no_origin)?;
+        let host = HeaderValue::try_from(host).map_err(|_| no_origin())?;
+        // A target with a host of its own would ask the origin to be somebody's proxy.
+        let target = Some(ask.path).filter(|path| path.starts_with('/')).and_then(|path| Uri::try_from(path).ok());
+        let target = target.ok_or_else(|| refused("the path is no HTTP target"))?;
+        let forwarded_host = HeaderValue::try_from(ask.host)
+            .map_err(|_| refused("the tenant's first host name cannot stand in a header: correct its hosts"))?;
+        Ok(Self { origin, target, headers: headers(host, forwarded_host, ask.headers) })
+    }
+
+    pub(crate) fn request(&self) -> Request<Empty<Bytes>> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = self.target.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+fn headers(host: HeaderValue, forwarded_host: HeaderValue, more: &[(HeaderName, HeaderValue)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in more.iter().filter(|(name, _)| !OF_THE_CONNECTION.contains(name)) {
+        headers.append(name, value.clone());
+    }
+    headers.insert(HOST, host);
+    headers.insert(FORWARDED_HOST, forwarded_host);
+    headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
+    headers.entry(ACCEPT).or_insert(HeaderValue::from_static("text/html,*/*;q=0.8"));
+    // A compressed body would be stored compressed, and not every reader can undo that.
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers
+}

@@ -1,0 +1,175 @@
+//! Origins that answer: what is asked, and what is passed on to the gate.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod asking;
+
+use everfresh_core::domain::artifact::{Artifact, Rendered};
+use everfresh_core::domain::headers::HeaderError;
+use everfresh_core::render::RenderFailure;
+use everfresh_origin::Ask;
+use everfresh_testing::Server;
+use http::header::{HeaderName, HeaderValue};
+
+use self::asking::{PAGE, origins};
+
+async fn answer_of(answer: &str) -> Rendered {
+    let origin = Server::says(answer).await;
+    origins().fetch(&origin.url(), PAGE).await.unwrap()
+}
+
+fn header<'r>(rendered: &'r Rendered, name: &str) -> Option<&'r str> {
+    rendered.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+#[tokio::test]
+async fn a_page_arrives_with_its_status_headers_and_length() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\nX-Other: 1\r\n\r\nhello";
+    let rendered = answer_of(answer).await;
+    assert_eq!((rendered.status, &rendered.body[..]), (200, &b"hello"[..]));
+    assert_eq!(rendered.declared_bytes, Some(5));
+    assert_eq!(header(&rendered, "content-type"), Some("text/html"));
+    assert_eq!(header(&rendered, "x-other"), Some("1"));
+}
+
+#[tokio::test]
+async fn the_request_carries_the_canonical_path_and_fixed_headers_only() {
+    let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    origins().fetch(&origin.url(), PAGE).await.unwrap();
+    let request = origin.requests().remove(0);
+    let mut lines: Vec<&str> = request.trim_end().split("\r\n").collect();
+    assert_eq!(lines.remove(0), "GET /products/42?color=red HTTP/1.1");
+    lines.sort_unstable();
+    let host = format!("host: 127.0.0.1:{}", origin.port());
+    let agent = format!("user-agent: everfresh/{}", env!("CARGO_PKG_VERSION"));
+    let expected = [
+        "accept-encoding: identity",
+        "accept: text/html,*/*;q=0.8",
+        &host,
+        &agent,
+        "x-forwarded-host: www.acme.example",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn errors_and_redirects_are_passed_on_and_not_followed() {
+    for (answer, status) in [
+        ("HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops", 500),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone", 404),
+        ("HTTP/1.1 301 Moved\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", 301),
+        ("HTTP/1.1 204 No Content\r\n\r\n", 204),
+        ("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", 304),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200),
+    ] {
+        let origin = Server::says(answer).await;
+        let rendered = origins().fetch(&origin.url(), PAGE).await.unwrap();
+        assert_eq!(rendered.status, status);
+        assert_eq!(origin.requests().len(), 1, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_keeps_its_location() {
+    let rendered = answer_of("HTTP/1.1 301 Moved\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n").await;
+    assert_eq!(header(&rendered, "location"), Some("/elsewhere"));
+}
+
+#[tokio::test]
+async fn chunks_are_put_together() {
+    let rendered =
+        answer_of("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n").await;
+    assert_eq!(&rendered.body[..], b"hello");
+    assert_eq!(rendered.declared_bytes, None);
+}
+
+#[tokio::test]
+async fn a_body_without_length_ends_with_the_connection() {
+    let rendered = answer_of("HTTP/1.1 200 OK\r\n\r\nhello").await;
+    assert_eq!(&rendered.body[..], b"hello");
+    assert_eq!(rendered.declared_bytes, None);
+}
+
+#[tokio::test]
+async fn a_stored_header_that_is_no_utf_8_cannot_be_published() {
+    let origin = Server::says(*b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\nContent-Length: 2\r\n\r\nok").await;
+    let rendered = origins().fetch(&origin.url(), PAGE).await.unwrap();
+    assert_eq!(Artifact::new(rendered), Err(HeaderError::BadValue { name: "content-type" }));
+}
+
+#[tokio::test]
+async fn other_headers_that_are_no_utf_8_do_no_harm() {
+    let origin = Server::says(*b"HTTP/1.1 200 OK\r\nX-Note: \xe9\xff, private\r\nContent-Length: 2\r\n\r\nok").await;
+    let rendered = origins().fetch(&origin.url(), PAGE).await.unwrap();
+    assert_eq!(header(&rendered, "x-note"), Some("\u{fffd}\u{fffd}, private"));
+    assert!(Artifact::new(rendered).is_ok());
+}
+
+#[tokio::test]
+async fn a_body_of_exactly_the_cap_passes() {
+    let origin = Server::says("HTTP/1.1 200 OK\r\n\r\nhello").await;
+    let rendered = origins().fetch(&origin.url(), Ask { max_bytes: 5, ..PAGE }).await.unwrap();
+    assert_eq!(&rendered.body[..], b"hello");
+}
+
+/// The lines of the request that an ask with these headers becomes, sorted, without the first.
+async fn sent_with(headers: &[(&'static str, &'static str)]) -> Vec<String> {
+    let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let header = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    let headers: Vec<_> = headers.iter().copied().map(header).collect();
+    origins().fetch(&origin.url(), Ask { headers: &headers, ..PAGE }).await.unwrap();
+    let mut lines: Vec<String> = origin.requests()[0].trim_end().split("\r\n").skip(1).map(str::to_owned).collect();
+    lines.retain(|line| !line.starts_with("host: 127.0.0.1:"));
+    lines.sort_unstable();
+    lines
+}
+
+#[tokio::test]
+async fn more_headers_are_passed_on_and_replace_what_describes_the_reader() {
+    let sent =
+        sent_with(&[("cookie", "preview=1"), ("cookie", "draft=2"), ("user-agent", "curl"), ("accept", "*/*")]).await;
+    let expected = [
+        "accept-encoding: identity",
+        "accept: */*",
+        "cookie: draft=2",
+        "cookie: preview=1",
+        "user-agent: curl",
+        "x-forwarded-host: www.acme.example",
+    ];
+    assert_eq!(sent, expected);
+}
+
+#[tokio::test]
+async fn more_headers_change_neither_the_site_nor_the_connection() {
+    let plain = sent_with(&[]).await;
+    let hostile = [
+        ("host", "evil.example"),
+        ("x-forwarded-host", "evil.example"),
+        ("accept-encoding", "br"),
+        ("connection", "close"),
+        ("content-length", "5"),
+        ("expect", "100-continue"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "keep-alive"),
+        ("te", "trailers"),
+        ("trailer", "x"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "websocket"),
+    ];
+    assert_eq!(sent_with(&hostile).await, plain);
+}
+
+#[tokio::test]
+async fn what_is_no_path_or_no_host_is_refused_and_never_sent() {
+    let origin = Server::says("").await;
+    let other_targets = ["", "*", "products", "http://evil.example/", "evil.example:443", "/a b", "/a\r\nx: y"];
+    for path in other_targets {
+        let refused = origins().fetch(&origin.url(), Ask { path, ..PAGE }).await.unwrap_err();
+        assert!(matches!(refused, RenderFailure::Forbidden(_)), "{path}: {refused:?}");
+    }
+    let refused = origins().fetch(&origin.url(), Ask { host: "a\r\nx: y", ..PAGE }).await.unwrap_err();
+    assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
+    let refused = origins().fetch("/no-origin", PAGE).await.unwrap_err();
+    assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
+    assert_eq!(origin.connections(), 0);
+}

@@ -1,0 +1,41 @@
+//! What an operator's verb answers, and what readers see of it.
+
+use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
+use everfresh_core::domain::invalidations::Invalidations;
+use everfresh_core::domain::version::Version;
+use everfresh_core::ledger::Operation;
+
+use crate::{Sandbox, World, pause, text};
+
+/// By how much clocks may be off, as readers are told.
+pub const EPSILON_MS: u64 = 2_000;
+
+/// The version that a verb made. Panics if it made none.
+pub fn done(operation: Operation) -> Version {
+    match operation {
+        Operation::Done(version) => version,
+        Operation::Busy { .. } | Operation::Superseded | Operation::NotFound => panic!("{operation:?}"),
+    }
+}
+
+impl World {
+    /// Publishes a page in these versions, ten seconds apart.
+    pub async fn publish(&self, sandbox: &Sandbox, path: &str, contents: &[&str]) -> Vec<Version> {
+        let mut versions = Vec::new();
+        for content in contents {
+            self.origin.content(content);
+            self.enqueue(path).await;
+            sandbox.turn().await;
+            versions.push(text(&self.meta(path).await.unwrap(), "version").parse().unwrap());
+            pause(10).await;
+        }
+        versions
+    }
+
+    /// What a reader is told about the page now, as far as the page's own rows say.
+    pub async fn seen_by_readers(&self, path: &str) -> Freshness {
+        let state = self.ledger().lookup(&self.page(path)).await.unwrap();
+        let policy = Policy { deploy: 1, max_stale_seconds: None, epsilon_ms: EPSILON_MS };
+        freshness(state.meta.as_ref(), &state.health, &Invalidations::default(), &policy, self.now_ms())
+    }
+}

@@ -1,0 +1,131 @@
+//! The tenant's own site: whatever the test says it is.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use everfresh_core::domain::artifact::Rendered;
+use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
+use futures::future::BoxFuture;
+
+/// The tenant's own site: whatever the test says it is.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    site: Arc<Mutex<Site>>,
+    renders: Arc<AtomicU64>,
+    /// Pages that break although the site does not.
+    broken: Arc<Mutex<BTreeMap<String, Breaks>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Site {
+    status: u16,
+    headers: Vec<(String, String)>,
+    content: String,
+    declared_bytes: Option<u64>,
+    takes: Duration,
+    breaks: Breaks,
+    numbered: bool,
+}
+
+/// How a render goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breaks {
+    /// It does not.
+    No,
+    /// Nobody answers.
+    Unreachable,
+    /// The renderer itself panics.
+    Panics,
+    /// It never ends.
+    Hangs,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        let html = ("content-type".to_owned(), "text/html; charset=utf-8".to_owned());
+        let content = "one".to_owned();
+        Self {
+            status: 200,
+            headers: vec![html],
+            content,
+            declared_bytes: None,
+            takes: Duration::ZERO,
+            breaks: Breaks::No,
+            numbered: false,
+        }
+    }
+}
+
+impl Origin {
+    /// How often a page was rendered, or begun.
+    pub fn renders(&self) -> u64 {
+        self.renders.load(Ordering::Relaxed)
+    }
+
+    /// From now on every page says this.
+    pub fn content(&self, content: &str) {
+        self.site.lock().unwrap().content = content.to_owned();
+    }
+
+    /// From now on no two renders give the same.
+    pub fn numbers_its_renders(&self) {
+        self.site.lock().unwrap().numbered = true;
+    }
+
+    /// From now on a render takes so long.
+    pub fn takes(&self, time: Duration) {
+        self.site.lock().unwrap().takes = time;
+    }
+
+    /// From now on every page breaks like this.
+    pub fn breaks(&self, breaks: Breaks) {
+        self.site.lock().unwrap().breaks = breaks;
+    }
+
+    /// Only this page breaks.
+    pub fn breaks_at(&self, path: &str, breaks: Breaks) {
+        self.broken.lock().unwrap().insert(path.to_owned(), breaks);
+    }
+
+    /// From now on every page is answered like this.
+    pub fn answers(&self, status: u16, headers: &[(&str, &str)], content: &str) {
+        let mut site = self.site.lock().unwrap();
+        site.status = status;
+        site.headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        site.content = content.to_owned();
+    }
+
+    /// From now on this length is announced.
+    pub fn declares(&self, bytes: Option<u64>) {
+        self.site.lock().unwrap().declared_bytes = bytes;
+    }
+}
+
+impl Renderer for Origin {
+    fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
+        Box::pin(async move {
+            let number = self.renders.fetch_add(1, Ordering::Relaxed);
+            // The source is read when the render begins; what changes later is not in it.
+            let mut site = self.site.lock().unwrap().clone();
+            if site.numbered {
+                site.content = format!("{} {number}", site.content);
+            }
+            tokio::time::sleep(site.takes).await;
+            let own = self.broken.lock().unwrap().get(request.page.path().as_str()).copied();
+            match own.unwrap_or(site.breaks) {
+                Breaks::No => {}
+                Breaks::Unreachable => return Err(RenderFailure::Unreachable("connection refused".into())),
+                Breaks::Panics => panic!("the renderer's own bug on {}", request.page),
+                Breaks::Hangs => std::future::pending().await,
+            }
+            Ok(Rendered {
+                status: site.status,
+                headers: site.headers,
+                body: site.content.into_bytes().into(),
+                declared_bytes: site.declared_bytes,
+            })
+        })
+    }
+}

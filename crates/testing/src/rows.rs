@@ -1,0 +1,96 @@
+//! What the table and the bucket hold, and short names for DynamoDB's values.
+
+use std::collections::{BTreeMap, HashMap};
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::World;
+
+/// One row.
+pub type Item = HashMap<String, AttributeValue>;
+
+/// An attribute that is a string.
+pub fn text(item: &Item, name: &str) -> String {
+    item[name].as_s().unwrap().clone()
+}
+
+/// An attribute that is a number.
+pub fn number(item: &Item, name: &str) -> u64 {
+    item[name].as_n().unwrap().parse().unwrap()
+}
+
+/// A string, as DynamoDB writes it.
+pub fn s(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+/// A number, as DynamoDB writes it.
+pub fn n(value: u64) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+/// Looking at rows and bodies.
+impl World {
+    /// One row, read consistently.
+    pub async fn row(&self, pk: &str, sk: &str) -> Option<Item> {
+        let get = self.clean.dynamodb.get_item().table_name(&self.stack.table).consistent_read(true);
+        let got = get.key("pk", AttributeValue::S(pk.into())).key("sk", AttributeValue::S(sk.into()));
+        got.send().await.unwrap().item
+    }
+
+    /// Every row of a partition, by sort key.
+    pub async fn rows(&self, pk: &str) -> BTreeMap<String, Item> {
+        let query = self.clean.dynamodb.query().table_name(&self.stack.table).consistent_read(true);
+        let query = query.key_condition_expression("pk = :pk");
+        let found = query.expression_attribute_values(":pk", AttributeValue::S(pk.into())).send().await.unwrap();
+        found.items.unwrap_or_default().into_iter().map(|item| (text(&item, "sk"), item)).collect()
+    }
+
+    /// Writes a row as it is, over whatever is there.
+    pub async fn put(&self, pk: &str, sk: &str, attributes: &[(&str, AttributeValue)]) {
+        let mut put = self.clean.dynamodb.put_item().table_name(&self.stack.table).item("pk", s(pk)).item("sk", s(sk));
+        for (name, value) in attributes {
+            put = put.item(*name, value.clone());
+        }
+        put.send().await.unwrap();
+    }
+
+    /// The published version.
+    pub async fn meta(&self, path: &str) -> Option<Item> {
+        self.row(&self.pk(path), "META").await
+    }
+
+    /// The record of a request.
+    pub async fn req(&self, path: &str, key: &str) -> Option<Item> {
+        self.row(&self.pk(path), &format!("REQ#{key}")).await
+    }
+
+    /// A request's status, or `absent`.
+    pub async fn status(&self, path: &str, key: &str) -> String {
+        self.req(path, key).await.map_or("absent".into(), |row| text(&row, "status"))
+    }
+
+    /// Failures, pin and watermark of a page.
+    pub async fn health(&self, path: &str) -> Item {
+        self.row(&self.pk(path), "HEALTH").await.unwrap_or_default()
+    }
+
+    /// The page's lease.
+    pub async fn lock(&self, path: &str) -> Option<Item> {
+        self.row(&self.pk(path), "LOCK").await
+    }
+
+    /// The body that META points at. Panics if there is none: META must never point at nothing (I4).
+    pub async fn published(&self, path: &str) -> Option<String> {
+        let meta = self.meta(path).await?;
+        let get = self.clean.s3.get_object().bucket(&self.stack.bucket).key(text(&meta, "s3_key"));
+        let body = get.send().await.expect("META points at a body").body.collect().await.unwrap().to_vec();
+        Some(String::from_utf8(body).unwrap())
+    }
+
+    /// The keys of all bodies.
+    pub async fn objects(&self) -> Vec<String> {
+        let listed = self.clean.s3.list_objects_v2().bucket(&self.stack.bucket).send().await.unwrap();
+        listed.contents().iter().map(|object| object.key().unwrap().to_owned()).collect()
+    }
+}

@@ -1,0 +1,34 @@
+//! The tests' own world is what it says.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use everfresh_testing::{START_MS, World, pause};
+
+const PAGE: &str = "/products/42";
+
+#[tokio::test(start_paused = true)]
+async fn a_world_begins_empty() {
+    let world = World::new().await;
+    assert!(world.rows(&world.pk(PAGE)).await.is_empty());
+    assert!(world.objects().await.is_empty());
+    assert!(world.dead_letters().await.is_empty());
+    assert_eq!((world.waiting().await, world.origin.renders()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_clock_moves_with_paused_time_and_not_otherwise() {
+    let world = World::new().await;
+    let before_ms = world.now_ms();
+    assert!((START_MS..START_MS + 10_000).contains(&before_ms), "{before_ms}");
+    assert_eq!(world.now_ms(), before_ms);
+    pause(7_200).await;
+    assert_eq!(world.now_ms(), before_ms + 7_200_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn worlds_share_nothing() {
+    let (one, other) = (World::new().await, World::new().await);
+    one.enqueue(PAGE).await;
+    one.sandbox().await.turn().await;
+    assert_eq!(one.published(PAGE).await.as_deref(), Some("one"));
+    assert!(other.meta(PAGE).await.is_none());
+}

@@ -1,0 +1,211 @@
+//! What operators and producers make stale: a path, a tag, a prefix.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use everfresh_core::domain::freshness::Freshness;
+use everfresh_core::domain::invalidations::Prefix;
+use everfresh_core::domain::page_key::{CanonicalPath, Tenant};
+use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
+use everfresh_testing::operators::{EPSILON_MS, done};
+use everfresh_testing::{World, number, pause, text};
+
+const PAGE: &str = "/kept/1";
+const TAGGED: &str = "/products/42";
+const LONG: Duration = Duration::from_secs(7_200);
+
+fn inval() -> String {
+    Tenant::parse("acme").unwrap().inval_pk()
+}
+
+async fn watermark(world: &World, sk: &str) -> u64 {
+    number(&world.row(&inval(), sk).await.unwrap(), "watermark_ms")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalidated_path_is_stale_for_us_and_for_other_languages() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    let before = world.meta(PAGE).await.unwrap();
+    let at_ms = world.now_ms() + EPSILON_MS;
+    world.ledger().invalidate_path(&world.page(PAGE), at_ms).await.unwrap();
+    let meta = world.meta(PAGE).await.unwrap();
+    assert_eq!(number(&meta, "revalidate_seconds"), 0);
+    assert_eq!(text(&meta, "version"), text(&before, "version"), "nothing is published by it");
+    assert_eq!(number(&world.health(PAGE).await, "path_watermark_ms"), at_ms);
+    // An older one, delayed: watermarks only rise.
+    world.ledger().invalidate_path(&world.page(PAGE), at_ms - 5_000).await.unwrap();
+    assert_eq!(number(&world.health(PAGE).await, "path_watermark_ms"), at_ms);
+    pause(10).await;
+    world.origin.content("two");
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "two", "rendered although young");
+    assert!(number(&world.meta(PAGE).await.unwrap(), "revalidate_seconds") > 0);
+    assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Fresh { .. }));
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.origin.renders(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unpinning_does_not_lower_the_paths_watermark() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
+    let at_ms = world.now_ms() + EPSILON_MS;
+    world.ledger().invalidate_path(&world.page(PAGE), at_ms).await.unwrap();
+    // By an operator whose clock is a little behind.
+    done(world.ledger().unpin(&world.page(PAGE), at_ms - 1_500).await.unwrap());
+    assert_eq!(number(&world.health(PAGE).await, "path_watermark_ms"), at_ms);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_without_a_page_can_be_invalidated_and_gets_none_by_that() {
+    let world = World::new().await;
+    world.ledger().invalidate_path(&world.page(PAGE), 7_000).await.unwrap();
+    assert!(world.meta(PAGE).await.is_none());
+    assert_eq!(number(&world.health(PAGE).await, "path_watermark_ms"), 7_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalidation_during_a_render_does_not_refuse_it_and_is_not_forgotten() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    world.origin.takes(Duration::from_secs(10));
+    world.origin.content("read before");
+    world.enqueue(PAGE).await;
+    tokio::join!(sandbox.turn(), async {
+        pause(5).await;
+        world.origin.content("read after");
+        world.ledger().invalidate_path(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap();
+    });
+    assert_eq!(world.published(PAGE).await.unwrap(), "read before");
+    assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Stale { .. }));
+    pause(5).await;
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "read after");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_request_renders_a_page_whose_tag_was_invalidated_although_it_is_young() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(TAGGED).await;
+    sandbox.turn().await;
+    pause(5).await;
+    world.origin.content("two");
+    world.send(r#"{"v":1,"tenant":"acme","tag":"product-42"}"#).await;
+    let sent_ms = world.now_ms();
+    sandbox.turn().await;
+    assert_eq!((watermark(&world, "TAG#product-42").await, watermark(&world, "EPOCH").await), (sent_ms, sent_ms));
+    assert_eq!(world.origin.renders(), 1, "a tag costs no render");
+    pause(3).await;
+    world.enqueue_as(TAGGED, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.published(TAGGED).await.unwrap(), "two");
+    pause(3).await;
+    world.enqueue_as(TAGGED, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.origin.renders(), 2, "and is fresh again");
+    // Another page's tag is no business of this one.
+    world.send(r#"{"v":1,"tenant":"acme","tag":"product-43"}"#).await;
+    sandbox.turn().await;
+    pause(3).await;
+    world.enqueue_as(TAGGED, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.origin.renders(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalidated_prefix_makes_the_pages_below_it_stale_and_no_others() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(TAGGED).await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    pause(5).await;
+    let acme = Tenant::parse("acme").unwrap();
+    let prefix = Prefix::of(&CanonicalPath::stored("/products").unwrap());
+    let at_ms = world.now_ms() + EPSILON_MS;
+    world.ledger().invalidate_prefix(&acme, &prefix, at_ms).await.unwrap();
+    world.ledger().invalidate_prefix(&acme, &prefix, at_ms - 1_000).await.unwrap();
+    assert_eq!((watermark(&world, "PREFIX#/products").await, watermark(&world, "EPOCH").await), (at_ms, at_ms));
+    pause(5).await;
+    world.origin.content("two");
+    world.enqueue_as(TAGGED, "expired").await;
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.published(TAGGED).await.unwrap(), "two");
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watermarks_rise_to_the_moment_of_sending_and_never_fall() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let tag = |tag: &str| format!(r#"{{"v":1,"tenant":"acme","tag":"{tag}"}}"#);
+    let old_id = world.send(&tag("products")).await;
+    let old_ms = world.now_ms();
+    let old = sandbox.receive().await;
+    pause(10).await;
+    world.send(&tag("products")).await;
+    let new_ms = world.now_ms();
+    sandbox.turn().await;
+    assert_eq!(watermark(&world, "TAG#products").await, new_ms);
+    // The older one comes late.
+    assert!(sandbox.handle(old.clone(), Duration::from_secs(60)).await.unwrap().is_empty());
+    assert_eq!((watermark(&world, "TAG#products").await, watermark(&world, "EPOCH").await), (new_ms, new_ms));
+    assert_eq!(text(&world.row(&inval(), &format!("REQ#{old_id}")).await.unwrap(), "status"), "COMPLETED");
+    // And once more.
+    let before = world.rows(&inval()).await;
+    assert!(sandbox.handle(old, Duration::from_secs(60)).await.unwrap().is_empty());
+    assert_eq!(world.rows(&inval()).await, before);
+    assert_eq!(sandbox.total(metrics::REPLAYED), 1);
+    // An older message for another tag raises that tag alone.
+    assert!(old_ms < new_ms);
+    pause(10).await;
+    let late = world.send(&tag("late")).await;
+    let late_ms = world.now_ms();
+    let event = sandbox.receive().await;
+    pause(10).await;
+    world.send(&tag("products")).await;
+    let newest_ms = world.now_ms();
+    sandbox.turn().await;
+    assert!(sandbox.handle(event, Duration::from_secs(60)).await.unwrap().is_empty());
+    assert_eq!((watermark(&world, "TAG#late").await, watermark(&world, "EPOCH").await), (late_ms, newest_ms));
+    assert!(world.row(&inval(), &format!("REQ#{late}")).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tag_request_whose_answer_is_lost_is_done_once() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    sandbox.inject(On::next("TransactWriteItems").times(4), Fault::LoseResponse);
+    world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
+    let sent_ms = world.now_ms();
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(watermark(&world, "TAG#products").await, sent_ms);
+    assert!(world.dead_letters().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_for_two_tags_is_refused_and_the_second_tag_stays_as_it_was() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.send(r#"{"v":1,"tenant":"acme","tag":"products","idempotency_key":"k"}"#).await;
+    sandbox.turn().await;
+    let before = world.rows(&inval()).await;
+    pause(5).await;
+    world.send(r#"{"v":1,"tenant":"acme","tag":"others","idempotency_key":"k"}"#).await;
+    sandbox.turn().await;
+    assert_eq!(world.rows(&inval()).await, before);
+    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    assert_eq!(world.dead_letters().await.len(), 1);
+    assert_eq!(world.waiting().await, 0);
+}

@@ -1,0 +1,223 @@
+//! What operators do to pages beside regeneration: pin, unpin, roll back, purge.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use everfresh_core::domain::freshness::Freshness;
+use everfresh_core::ledger::Operation;
+use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
+use everfresh_testing::operators::{EPSILON_MS, done};
+use everfresh_testing::{World, n, number, pause, s, text};
+
+const PAGE: &str = "/kept/1";
+const LONG: Duration = Duration::from_secs(7_200);
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_was_rolled_back_stays_so_for_readers_and_expired_requests() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let versions = world.publish(&sandbox, PAGE, &["one", "two", "three"]).await;
+    let old = world.row(&world.pk(PAGE), &versions[0].sk()).await.unwrap();
+    let version = done(world.ledger().roll_back(&world.page(PAGE), &versions[0]).await.unwrap());
+    assert!(version > versions[2], "a new version (I2)");
+    let meta = world.meta(PAGE).await.unwrap();
+    assert_eq!(number(&meta, "source_ms"), number(&old, "source_ms"), "it has seen nothing newer");
+    assert!(number(&meta, "generated_at") > number(&old, "generated_at"));
+    assert_eq!(text(&meta, "current_sk"), versions[0].sk());
+    assert!(world.lock(PAGE).await.is_none());
+    let renders = world.origin.renders();
+    for _ in 0..3 {
+        pause(200).await;
+        world.enqueue_as(PAGE, "expired").await;
+        world.enqueue_as(PAGE, "prewarm").await;
+        sandbox.turn().await;
+        assert_eq!(world.waiting().await, 0, "acked");
+        assert_eq!(world.published(PAGE).await.unwrap(), "one");
+        assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Fresh { .. }), "readers do not ask");
+    }
+    assert_eq!(world.origin.renders(), renders);
+    assert!(!world.health(PAGE).await.contains_key("wanted_at_ms"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_while_pinned_is_remembered_and_regenerated_after_unpin() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let versions = world.publish(&sandbox, PAGE, &["one", "two"]).await;
+    done(world.ledger().roll_back(&world.page(PAGE), &versions[0]).await.unwrap());
+    pause(5).await;
+    world.origin.content("three");
+    let id = world.enqueue(PAGE).await;
+    let sent_ms = world.now_ms();
+    sandbox.turn().await;
+    assert_eq!(sandbox.total(metrics::PINNED), 1);
+    assert_eq!(world.waiting().await, 0, "acked");
+    assert_eq!(world.status(PAGE, &id).await, "absent", "no claim");
+    assert_eq!(number(&world.health(PAGE).await, "wanted_at_ms"), sent_ms);
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+    pause(30).await;
+    done(world.ledger().unpin(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap());
+    let health = world.health(PAGE).await;
+    assert!(!health.contains_key("pinned_at_ms") && !health.contains_key("wanted_at_ms"));
+    // Even if the operator's tool dies before it enqueues: the page is stale, and the next reader asks.
+    assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Stale { .. }));
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "three");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_does_not_exist_can_be_neither_pinned_nor_purged_nor_rolled_back() {
+    let world = World::new().await;
+    let (ledger, page) = (world.ledger(), world.page(PAGE));
+    assert_eq!(ledger.pin(&page).await.unwrap(), Operation::NotFound);
+    assert_eq!(ledger.purge(&page).await.unwrap(), Operation::NotFound);
+    let version = "0001763270000123-0000beef".parse().unwrap();
+    assert_eq!(ledger.roll_back(&page, &version).await.unwrap(), Operation::NotFound);
+    assert_eq!(world.rows(&world.pk(PAGE)).await.len(), 0, "and leaves no lease behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_who_meets_a_live_lease_changes_nothing() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let versions = world.publish(&sandbox, PAGE, &["one", "two"]).await;
+    world.origin.takes(Duration::from_secs(20));
+    world.origin.content("three");
+    world.enqueue(PAGE).await;
+    tokio::join!(sandbox.turn(), async {
+        pause(5).await;
+        let (ledger, page) = (world.ledger(), world.page(PAGE));
+        let before = world.rows(&world.pk(PAGE)).await;
+        assert!(matches!(ledger.pin(&page).await.unwrap(), Operation::Busy { .. }));
+        assert!(matches!(ledger.purge(&page).await.unwrap(), Operation::Busy { .. }));
+        assert!(matches!(ledger.unpin(&page, world.now_ms()).await.unwrap(), Operation::Busy { .. }));
+        assert!(matches!(ledger.roll_back(&page, &versions[0]).await.unwrap(), Operation::Busy { .. }));
+        assert_eq!(world.rows(&world.pk(PAGE)).await, before);
+    });
+    assert_eq!(world.published(PAGE).await.unwrap(), "three");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Pin,
+    RollBack,
+    Purge,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_render_in_flight_is_superseded_by_pin_rollback_and_purge() {
+    for verb in [Verb::Pin, Verb::RollBack, Verb::Purge] {
+        let world = World::new().await;
+        let sandbox = world.sandbox().await;
+        let versions = world.publish(&sandbox, PAGE, &["one", "two"]).await;
+        // Looked up, and then held up on its way to the claim: what it saw is not what is there.
+        sandbox.inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(2)));
+        world.origin.content("late");
+        world.enqueue(PAGE).await;
+        tokio::join!(sandbox.turn(), async {
+            pause(1).await;
+            let (ledger, page) = (world.ledger(), world.page(PAGE));
+            done(match verb {
+                Verb::Pin => ledger.pin(&page).await.unwrap(),
+                Verb::RollBack => ledger.roll_back(&page, &versions[0]).await.unwrap(),
+                Verb::Purge => ledger.purge(&page).await.unwrap(),
+            });
+        });
+        let stays = match verb {
+            Verb::Pin | Verb::Purge => "two",
+            Verb::RollBack => "one",
+        };
+        let published = world.published(PAGE).await.unwrap();
+        assert_eq!(published, stays, "{verb:?}");
+        assert_eq!(sandbox.total(metrics::COMMITTED), 2, "{verb:?}: those before");
+        world.drain(&sandbox, LONG).await;
+        assert_eq!(world.published(PAGE).await.unwrap(), stays, "{verb:?}");
+        let health = world.health(PAGE).await;
+        assert!(health.contains_key("pinned_at_ms"), "{verb:?}");
+        assert!(world.lock(PAGE).await.is_none(), "{verb:?}");
+        assert!(world.dead_letters().await.is_empty(), "{verb:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purged_page_stays_gone_when_a_late_worker_comes_back() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    let late = world.sandbox().await;
+    late.inject(On::every("UpdateItem"), Fault::Cut);
+    world.origin.content("late");
+    world.origin.takes(Duration::from_secs(45));
+    world.enqueue(PAGE).await;
+    tokio::join!(late.turn(), async {
+        pause(40).await;
+        done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
+    });
+    late.way.faults().clear();
+    world.origin.takes(Duration::ZERO);
+    assert_eq!(late.total(metrics::COMMITTED), 0);
+    // And whoever asks for it, for whatever reason.
+    for reason in ["expired", "prewarm", "changed"] {
+        world.enqueue_as(PAGE, reason).await;
+        pause(5).await;
+    }
+    let renders = world.origin.renders();
+    world.drain(&sandbox, LONG).await;
+    let meta = world.meta(PAGE).await.unwrap();
+    assert_eq!(meta["tombstone"].as_bool(), Ok(&true));
+    assert_eq!(number(&meta, "status"), 410);
+    assert_eq!(world.seen_by_readers(PAGE).await, Freshness::Gone);
+    assert_eq!(world.origin.renders(), renders);
+    assert!(world.health(PAGE).await.contains_key("wanted_at_ms"), "the change is remembered");
+    // Until an operator brings it back.
+    done(world.ledger().unpin(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap());
+    world.origin.content("back");
+    world.enqueue(PAGE).await;
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "back");
+    assert!(!world.meta(PAGE).await.unwrap().contains_key("tombstone"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_is_recorded_only_while_the_pin_is_there() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    assert!(!world.ledger().record_wanted(&world.page(PAGE), 5).await.unwrap());
+    assert!(world.health(PAGE).await.is_empty(), "no row is made for it");
+    done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
+    // The worker sees the pin, and while its wish is on the way the pin goes.
+    pause(5).await;
+    world.origin.content("two");
+    sandbox.inject(On::next("UpdateItem"), Fault::Delay(Duration::from_secs(2)));
+    world.enqueue(PAGE).await;
+    tokio::join!(sandbox.turn(), async {
+        pause(1).await;
+        done(world.ledger().unpin(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap());
+    });
+    assert!(!world.health(PAGE).await.contains_key("wanted_at_ms"));
+    assert_eq!(world.waiting().await, 1, "not acked: nobody would have looked at the wish");
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_foreign_row_loses_the_ttl_that_would_delete_it() {
+    let world = World::new().await;
+    let object = world.clean.s3.put_object().bucket(&world.stack.bucket).key("acme/html/1");
+    object.body(b"theirs".to_vec().into()).send().await.unwrap();
+    let row = [
+        ("s3_key", s("acme/html/1")),
+        ("generated_at", n(world.now_ms() / 1000)),
+        ("revalidate_seconds", n(60)),
+        ("ttl", n(world.now_ms() / 1000 + 60)),
+    ];
+    world.put(&world.pk(PAGE), "META", &row).await;
+    done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
+    let meta = world.meta(PAGE).await.unwrap();
+    assert!(!meta.contains_key("ttl"), "held fast until unpinned");
+    assert!(meta.contains_key("version"));
+    assert_eq!(world.published(PAGE).await.unwrap(), "theirs");
+}
