@@ -16,6 +16,7 @@
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
 //! | [`metrics`] | every metric by its name, in the embedded metric format |
 //! | [`render`] | the one trait: where pages come from |
+//! | [`environment`] | a function's variables, each refused by its name |
 //! | [`stack`] | the names of what a deployment consists of |
 //!
 //! # Invariants
@@ -41,6 +42,7 @@ pub mod clients;
 pub mod clock;
 pub mod config;
 pub mod domain;
+pub mod environment;
 pub mod epochs;
 pub mod ledger;
 pub mod logs;

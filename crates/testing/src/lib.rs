@@ -9,6 +9,7 @@
 //! | `messages` | what a world's queue is sent, and what is left in it |
 //! | [`rows`] | what a world's table and bucket hold, and short names for DynamoDB's values |
 //! | [`sandbox`] | [`Sandbox`]: one instance of the worker, with faults and a clock of its own |
+//! | [`instance`] | [`Instance`]: one instance of the serving side |
 //! | [`origin`] | [`Origin`]: the tenant's site, without a network |
 //! | [`server`] | [`Server`]: an origin on the loopback interface, byte for byte |
 //! | [`operators`] | what an operator's verb answers, and what readers see |
@@ -16,6 +17,7 @@
 //! A suite says `#[tokio::test(start_paused = true)]`, and hours pass in milliseconds.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+pub mod instance;
 mod messages;
 pub mod operators;
 pub mod origin;
@@ -24,6 +26,7 @@ pub mod sandbox;
 pub mod server;
 pub mod world;
 
+pub use instance::{Instance, body, cache_status, get};
 pub use operators::done;
 pub use origin::{Breaks, Origin};
 pub use rows::{Item, n, number, s, text};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use aws_lambda_events::event::sqs::SqsEvent;
 use everfresh_core::clients::{Clients, Patience, Reach, aws_sdk_config};
+use everfresh_core::config::Config;
 use everfresh_core::{clock::Clock, logs};
 use everfresh_worker::render::Renderers;
 use everfresh_worker::{Settings, Worker, build};
@@ -43,7 +44,7 @@ async fn run() -> Result<(), Error> {
 async fn start() -> Result<(Worker, Settings), Error> {
     let settings = Settings::from_env()?;
     let clients = Clients::aws(&aws_sdk_config(Patience::WORKER, Reach::Lambda).await);
-    let config = build::config(&settings.config, &clients).await?;
+    let config = Config::load(&settings.config, settings.layout, &clients).await?;
     let folder = Path::new(&settings.config).parent().unwrap_or(Path::new("."));
     let renderer = Arc::new(Renderers::new(folder, Clock::system()));
     let worker = build::worker(&settings, config, &clients, renderer)?;

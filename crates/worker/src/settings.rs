@@ -1,11 +1,9 @@
 //! The environment, read once at start. A wrong value is refused by the name of its variable.
 
-use std::fmt::Display;
-use std::str::FromStr;
-
-use everfresh_core::config::{Ladder, LadderError};
+use everfresh_core::config::Ladder;
 use everfresh_core::domain::gate::MAX_BODY_BYTES;
 use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::environment::{SettingsError, Variables};
 use everfresh_core::regenerate;
 use everfresh_core::stack::Stack;
 
@@ -27,28 +25,6 @@ pub struct Settings {
     pub concurrency: usize,
 }
 
-/// What is wrong with the environment.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// A variable that must be set.
-    #[error("{variable} is not set")]
-    Missing {
-        /// Its name.
-        variable: &'static str,
-    },
-    /// A value that is none.
-    #[error("{variable}: {why}")]
-    Invalid {
-        /// Its name.
-        variable: &'static str,
-        /// What is wrong with the value.
-        why: String,
-    },
-    /// Values that do not fit together.
-    #[error(transparent)]
-    Ladder(#[from] LadderError),
-}
-
 impl Settings {
     /// Reads and checks the process's environment.
     pub fn from_env() -> Result<Self, SettingsError> {
@@ -57,7 +33,7 @@ impl Settings {
 
     /// Reads and checks variables from anywhere.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
-        let variables = Variables(get);
+        let variables = Variables::new(get);
         let default = Ladder::default();
         let ladder = Ladder {
             render_deadline_ms: variables.or("EVERFRESH_RENDER_DEADLINE_MS", default.render_deadline_ms)?,
@@ -80,10 +56,7 @@ impl Settings {
                 low_priority_queue: variables.needed("EVERFRESH_LOW_PRIORITY_QUEUE_URL")?,
                 dead_letter_queue: variables.needed("EVERFRESH_DEAD_LETTER_QUEUE_URL")?,
             },
-            layout: KeyLayout {
-                single_tenant: variables.or("EVERFRESH_SINGLE_TENANT", false)?,
-                raw_keys: variables.or("EVERFRESH_RAW_KEYS", false)?,
-            },
+            layout: variables.layout()?,
             regenerate: regenerate::Settings {
                 ladder,
                 deploy: variables.or("EVERFRESH_DEPLOY", 0)?,
@@ -92,23 +65,6 @@ impl Settings {
             },
             concurrency: variables.or("EVERFRESH_CONCURRENCY", 10)?,
         })
-    }
-}
-
-struct Variables<Get>(Get);
-
-impl<Get: Fn(&str) -> Option<String>> Variables<Get> {
-    fn needed(&self, variable: &'static str) -> Result<String, SettingsError> {
-        (self.0)(variable).filter(|value| !value.is_empty()).ok_or(SettingsError::Missing { variable })
-    }
-
-    fn or<T: FromStr<Err: Display>>(&self, variable: &'static str, default: T) -> Result<T, SettingsError> {
-        match (self.0)(variable) {
-            None => Ok(default),
-            Some(text) => {
-                text.parse().map_err(|error: T::Err| SettingsError::Invalid { variable, why: error.to_string() })
-            }
-        }
     }
 }
 

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::domain::digest::Digest;
+use crate::domain::page_key::Tenant;
+
 /// A tag: one to 256 characters out of `A–Z a–z 0–9 . _ ~ : @ % + = / -`.
 ///
 /// Free of commas, quotes and spaces, so that several fit into one header; free of `#`, so that it fits into a sort key.
@@ -55,6 +58,18 @@ impl Tag {
         &self.0
     }
 
+    /// The tag as a CDN knows it, with its tenant before it: two tenants may use the same word. A CDN takes 256 characters; of a
+    /// longer one the front and a digest of the whole are left, which still names no other.
+    pub fn for_cdn(&self, tenant: &Tenant) -> String {
+        let whole = format!("{tenant}:{self}");
+        if whole.len() <= Self::MAX_BYTES {
+            return whole;
+        }
+        let digest = Digest::of(whole.as_bytes()).to_string();
+        // Both are ASCII, so every byte is a border.
+        format!("{}~{digest}", &whole[..Self::MAX_BYTES - digest.len() - 1])
+    }
+
     /// Sort key of the tag's watermark in the tenant's invalidation partition.
     pub fn sk(&self) -> String {
         format!("TAG#{self}")
@@ -94,6 +109,15 @@ impl FromStr for Tag {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cdn_sees_the_tenant_and_never_more_than_it_takes() {
+        let acme = Tenant::parse("acme").unwrap();
+        assert_eq!(Tag::parse("products").unwrap().for_cdn(&acme), "acme:products");
+        let long = |last: &str| Tag::parse(&format!("{}{last}", "x".repeat(255))).unwrap().for_cdn(&acme);
+        assert_eq!(long("a").len(), 256);
+        assert_ne!(long("a"), long("b"));
+    }
 
     #[test]
     fn tags_that_could_leave_a_header_or_a_sort_key_are_refused() {

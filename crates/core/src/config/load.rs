@@ -1,0 +1,50 @@
+//! Reading `everfresh.toml` from where a deployment keeps it.
+
+use everfresh_enqueue::explain;
+
+use super::{Config, ConfigError};
+use crate::clients::Clients;
+use crate::domain::page_key::KeyLayout;
+
+/// Why there is no configuration. The text says where to look.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file is not there, or cannot be read.
+    #[error("EVERFRESH_CONFIG: {location} cannot be read: {why}")]
+    Unreadable {
+        /// Where it should be.
+        location: String,
+        /// What the file system or S3 says.
+        why: String,
+    },
+    /// The file is wrong.
+    #[error("{location}: {source}")]
+    Wrong {
+        /// Where it is.
+        location: String,
+        /// What is wrong.
+        #[source]
+        source: ConfigError,
+    },
+}
+
+impl Config {
+    /// Reads the file from a path or from `s3://bucket/key`, and checks it.
+    pub async fn load(location: &str, layout: KeyLayout, clients: &Clients) -> Result<Self, LoadError> {
+        let unreadable = |why: String| LoadError::Unreadable { location: location.to_owned(), why };
+        let text = match location.strip_prefix("s3://").map(|rest| rest.split_once('/')) {
+            Some(Some((bucket, key))) => {
+                let object = clients.s3.get_object().bucket(bucket).key(key).send().await;
+                let object = object.map_err(|error| unreadable(explain(&error)))?;
+                let bytes = object.body.collect().await.map_err(|error| unreadable(error.to_string()))?.to_vec();
+                String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?
+            }
+            Some(None) => return Err(unreadable("expected s3://bucket/key".to_owned())),
+            None => std::fs::read_to_string(location).map_err(|error| unreadable(error.to_string()))?,
+        };
+        let wrong = |source| LoadError::Wrong { location: location.to_owned(), source };
+        let config = Self::parse(&text).map_err(wrong)?;
+        config.check_layout(layout).map_err(wrong)?;
+        Ok(config)
+    }
+}

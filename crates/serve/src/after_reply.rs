@@ -1,0 +1,80 @@
+//! Work between the reply and the next event.
+//!
+//! Lambda freezes a sandbox when its function asks for the next event: a task that was merely spawned stops there, in the middle of
+//! a request, and may never go on. This layer stands around the runtime's own service, which posts the reply; when that is done it
+//! does the rest, and only then lets the runtime ask for more.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::serve::Server;
+use crate::wish::Wish;
+
+/// What the invocation under way leaves to be done after its reply.
+#[derive(Clone, Debug, Default)]
+pub struct Rest(Arc<Mutex<Vec<Wish>>>);
+
+impl Rest {
+    /// Leaves a wish for after the reply.
+    pub fn leave(&self, wish: Option<Wish>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(wish);
+    }
+
+    fn take(&self) -> Vec<Wish> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The layer: after each reply, sends what was left.
+#[derive(Clone, Debug)]
+pub struct AfterReply {
+    /// Who sends.
+    pub server: Arc<Server>,
+    /// What the handler leaves.
+    pub rest: Rest,
+}
+
+impl<S> Layer<S> for AfterReply {
+    type Service = AfterReplyService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        AfterReplyService { inner, layer: self.clone() }
+    }
+}
+
+/// The runtime's service with the rest of the work behind it.
+#[derive(Clone, Debug)]
+pub struct AfterReplyService<S> {
+    inner: S,
+    layer: AfterReply,
+}
+
+impl<S, Invocation> Service<Invocation> for AfterReplyService<S>
+where
+    S: Service<Invocation, Response: Send, Error: Send, Future: Send + 'static>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, invocation: Invocation) -> Self::Future {
+        let replied = self.inner.call(invocation);
+        let AfterReply { server, rest } = self.layer.clone();
+        Box::pin(async move {
+            let posted = replied.await;
+            // Also if the reply could not be posted: the page is stale either way.
+            for wish in rest.take() {
+                server.ask(wish).await;
+            }
+            posted
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! Bodies as this instance has them. A key never gets another body, so a copy is good for ever.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use everfresh_core::artifacts::{Artifacts, Download, DownloadError, StoredBody};
+
+use crate::flights::Flights;
+use crate::memory::Memory;
+use crate::outages::Trouble;
+
+/// How long a body may take altogether. The SDK's own time-outs end with the head of the answer.
+const LONGEST: Duration = Duration::from_secs(4);
+
+/// The largest body that can be answered with: base64 makes four thirds of it, and a Lambda function answers with at most 6 MB.
+const MOST_BYTES: u64 = 4_500_000;
+
+/// How a body was come by, or not.
+#[derive(Clone, Debug)]
+pub(crate) enum Fetched {
+    /// Here it is.
+    Here {
+        body: Arc<StoredBody>,
+        /// No call was made.
+        from_memory: bool,
+    },
+    /// The bucket has no such object.
+    Missing,
+    /// The bucket does not answer.
+    Down,
+}
+
+type Fetching = Result<Option<Arc<StoredBody>>, Arc<DownloadError>>;
+
+/// All bodies of one instance.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    artifacts: Artifacts,
+    known: Mutex<Memory<String, Arc<StoredBody>>>,
+    fetching: Flights<String, Fetching>,
+    trouble: Trouble,
+}
+
+impl Bodies {
+    pub(crate) fn new(artifacts: Artifacts, most_bytes: usize) -> Self {
+        Self {
+            artifacts,
+            known: Mutex::new(Memory::new(most_bytes)),
+            fetching: Flights::default(),
+            trouble: Trouble::default(),
+        }
+    }
+
+    pub(crate) fn bucket(&self) -> &str {
+        self.artifacts.bucket()
+    }
+
+    /// One cheap read, of an object that is not there.
+    pub(crate) async fn warm_up(&self) {
+        let _ = self.artifacts.download("everfresh-warm-up", 0).await;
+    }
+
+    /// The body under `key`, if memory has it.
+    pub(crate) fn remembered(&self, key: &str) -> Option<Arc<StoredBody>> {
+        self.known().get(&key.to_owned())
+    }
+
+    /// The body under `key`. `now_ms` is the sandbox's own time. With `spare`, somebody can do without it: then a bucket that has
+    /// just failed is not asked.
+    pub(crate) async fn fetch(&self, key: &str, spare: bool, now_ms: u64) -> Fetched {
+        if let Some(body) = self.remembered(key) {
+            return Fetched::Here { body, from_memory: true };
+        }
+        if spare && self.trouble.avoid(now_ms) {
+            return Fetched::Down;
+        }
+        let download = download(self.artifacts.clone(), key.to_owned());
+        let fetched = tokio::time::timeout(LONGEST, self.fetching.join(key.to_owned(), download)).await;
+        match fetched {
+            Ok(Ok(found)) => {
+                if self.trouble.answered() {
+                    tracing::info!("the bucket answers again");
+                }
+                let Some(body) = found else { return Fetched::Missing };
+                self.known().insert(key.to_owned(), body.clone(), body.bytes.len() + key.len() + 256);
+                Fetched::Here { body, from_memory: false }
+            }
+            Ok(Err(error)) => self.failed(&error.to_string(), now_ms),
+            Err(_) => self.failed("no answer in time", now_ms),
+        }
+    }
+
+    fn failed(&self, why: &str, now_ms: u64) -> Fetched {
+        if self.trouble.failed(now_ms) {
+            let bucket = self.artifacts.bucket();
+            tracing::warn!(bucket, why, "bucket {bucket} does not answer readers, memory does: {why}");
+        }
+        Fetched::Down
+    }
+
+    fn known(&self) -> MutexGuard<'_, Memory<String, Arc<StoredBody>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn download(artifacts: Artifacts, key: String) -> Fetching {
+    match artifacts.download(&key, MOST_BYTES).await? {
+        Download::Found(body) => Ok(Some(Arc::new(body))),
+        Download::Missing => Ok(None),
+    }
+}

@@ -1,0 +1,8 @@
+//! The HTTP rules: pure functions from what was asked and what is known to what is answered.
+
+pub mod cache_status;
+pub mod caching;
+pub mod conditional;
+pub mod page;
+pub mod preview;
+pub mod refusal;

@@ -1,0 +1,114 @@
+//! A published page as an HTTP answer.
+
+use everfresh_core::artifacts::StoredBody;
+use everfresh_core::domain::artifact::etag;
+use everfresh_core::domain::digest::Digest;
+use everfresh_core::domain::freshness::{Freshness, Policy};
+use everfresh_core::domain::headers;
+use everfresh_core::domain::page::Meta;
+
+use super::cache_status::Did;
+use super::caching::keeping;
+use super::conditional::{Validators, http_date, not_modified};
+use crate::reply::Reply;
+use crate::request::{Method, Request};
+
+/// What S3 says of an object whose uploader said nothing.
+const S3_DEFAULT_TYPE: &str = "binary/octet-stream";
+
+/// What a page is that nobody described.
+const HTML: &str = "text/html; charset=utf-8";
+
+/// A page that can be answered with.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// What is published.
+    pub meta: &'a Meta,
+    /// Its body.
+    pub body: &'a StoredBody,
+    /// What it is to readers.
+    pub freshness: Freshness,
+    /// What its route allows.
+    pub policy: Policy,
+    /// What was done to come by it.
+    pub did: Did,
+    /// The CDN's tag header, and what it says.
+    pub tags: Option<(&'a str, &'a str)>,
+}
+
+/// The answer. A reader who has the page already gets 304; one who asks for the head gets no body.
+pub fn reply(request: &Request, method: Method, page: &Page<'_>, now_ms: u64) -> Reply {
+    let status = status(page.meta, page.body);
+    let etag = strong_etag(page.meta, page.body);
+    let modified_at = page.meta.modified_at.unwrap_or(page.meta.generated_at);
+    let validators = Validators { etag: &etag, modified_at };
+    let has_it = not_modified(request.header("if-none-match"), request.header("if-modified-since"), validators);
+    // Only a page that is there can be "not modified": a 404 is answered in full.
+    let unmodified = has_it && (200..300).contains(&status);
+    let mut reply = Reply::new(if unmodified { 304 } else { status });
+    if !unmodified {
+        for (name, value) in described(page.meta, page.body) {
+            reply = reply.with(&name, value);
+        }
+        reply = reply.with("x-content-type-options", "nosniff");
+    }
+    let keeping = keeping(&page.freshness, &page.policy, now_ms);
+    reply = reply
+        .with("cache-control", keeping.cache_control())
+        .with("cdn-cache-control", keeping.cdn_cache_control())
+        .with("cache-status", page.did.to_string())
+        .with("etag", etag)
+        .with("last-modified", http_date(modified_at));
+    if let Some((name, value)) = page.tags.filter(|(_, value)| !value.is_empty()) {
+        reply = reply.with(name, value);
+    }
+    match (unmodified, method) {
+        (true, _) => reply,
+        (false, Method::Get) => reply.body(page.body.bytes.clone()),
+        (false, Method::Head) => reply.with("content-length", page.body.bytes.len().to_string()),
+    }
+}
+
+/// META's word, else the object's, else 200. What has no body cannot be a page, whoever says so.
+fn status(meta: &Meta, body: &StoredBody) -> u16 {
+    let status = meta.status.or(body.status).unwrap_or(200);
+    if (200..600).contains(&status) && !matches!(status, 204 | 205 | 304) { status } else { 200 }
+}
+
+/// The headers to replay: META's own, or what the object's metadata says if another language wrote the row.
+fn described(meta: &Meta, body: &StoredBody) -> Vec<(String, String)> {
+    let mut described = match meta.headers.as_slice() {
+        [] => {
+            let pair = |name: &str, value: &Option<String>| Some((name.to_owned(), value.clone()?));
+            let known = [
+                pair("content-type", &body.content_type).filter(|(_, value)| value != S3_DEFAULT_TYPE),
+                pair("content-security-policy", &body.content_security_policy),
+            ];
+            known.into_iter().flatten().collect()
+        }
+        own => own.to_vec(),
+    };
+    // Rows are written by others too: only what may be stored is replayed, each header by itself.
+    described.retain(|header| headers::stored(std::slice::from_ref(header)).is_ok_and(|kept| kept.len() == 1));
+    if !described.iter().any(|(name, _)| name == "content-type") {
+        described.push(("content-type".to_owned(), HTML.to_owned()));
+    }
+    described
+}
+
+/// META's ETag as HTTP wants it; the body's digest if there is none that could be one.
+fn strong_etag(meta: &Meta, body: &StoredBody) -> String {
+    let characters = |text: &str| text.bytes().all(|byte| byte == b'!' || (0x23..=0x7e).contains(&byte));
+    let digest = || etag(Digest::of(&body.bytes));
+    let Some(known) = meta.etag.as_deref().filter(|known| !known.is_empty()) else { return digest() };
+    let opaque = known.strip_prefix("W/").unwrap_or(known);
+    match opaque.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) if characters(quoted) => known.to_owned(),
+        None if characters(known) => format!("\"{known}\""),
+        Some(_) | None => digest(),
+    }
+}
+
+#[cfg(test)]
+#[path = "page_tests.rs"]
+mod tests;

@@ -1,0 +1,131 @@
+//! What a deployment sets, read once at start.
+
+use everfresh_core::config::Ladder;
+use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::environment::{SettingsError, Variables};
+
+use crate::rules::preview::PreviewKeys;
+
+/// The serving side's settings.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `EVERFRESH_CONFIG`: where `everfresh.toml` is, a path in the bundle or `s3://bucket/key`.
+    pub config: String,
+    /// `FACETHEORY_CACHE_TABLE_NAME`.
+    pub table: String,
+    /// `EVERFRESH_BUCKET`.
+    pub bucket: String,
+    /// `EVERFRESH_QUEUE_URL`.
+    pub queue: String,
+    /// `EVERFRESH_SINGLE_TENANT` and `EVERFRESH_RAW_KEYS`: how a table that others share is laid out.
+    pub layout: KeyLayout,
+    /// `EVERFRESH_DEPLOY`: number of the running deployment, as the worker has it.
+    pub deploy: u64,
+    /// `EVERFRESH_EPSILON_MS`: as the worker has it.
+    pub epsilon_ms: u64,
+    /// `EVERFRESH_MEMORY_MS`: how long a page is believed without asking the table again.
+    pub memory_ms: u64,
+    /// `EVERFRESH_PAGE_MEMORY_BYTES`: how much of pages' rows an instance remembers.
+    pub page_bytes: usize,
+    /// `EVERFRESH_BODY_MEMORY_BYTES`: how much of pages' bodies an instance remembers.
+    pub body_bytes: usize,
+    /// `EVERFRESH_WAIT_MS`: how long a reader waits for a page that is missing or expired.
+    pub wait_ms: u64,
+    /// `EVERFRESH_ASKS_PER_MINUTE`: how many regenerations a tenant's readers may start through one instance.
+    pub asks_per_minute: u32,
+    /// `EVERFRESH_EARLY_REFRESH_PERCENT`: the last part of a hot page's life in which it is regenerated already; 0 switches it off.
+    pub early_refresh_percent: u32,
+    /// `EVERFRESH_TRUST_HOST_HEADER`: a proxy in front names the host in `x-everfresh-host`, and only it can reach this function.
+    pub trust_host_header: bool,
+    /// `EVERFRESH_DEBUG_HEADER`: answers carry `x-everfresh-debug`.
+    pub debug_header: bool,
+    /// `EVERFRESH_TAG_HEADER`: the name of the header in which the CDN reads a page's tags; empty for none.
+    pub tag_header: Option<String>,
+    /// `EVERFRESH_PREVIEW_KEYS`: what previews are signed with, separated by commas; empty switches previews off.
+    pub preview_keys: PreviewKeys,
+}
+
+impl Settings {
+    /// Reads and checks the process's environment.
+    pub fn from_env() -> Result<Self, SettingsError> {
+        Self::read(|variable| std::env::var(variable).ok())
+    }
+
+    /// Reads and checks variables from anywhere.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
+        let variables = Variables::new(get);
+        let invalid = |variable, why: &str| SettingsError::Invalid { variable, why: why.to_owned() };
+        let early_refresh_percent = variables.or("EVERFRESH_EARLY_REFRESH_PERCENT", 0)?;
+        if early_refresh_percent > 50 {
+            return Err(invalid("EVERFRESH_EARLY_REFRESH_PERCENT", "must be 0 to 50"));
+        }
+        let tag_header = variables.set("EVERFRESH_TAG_HEADER").map(|name| name.to_ascii_lowercase());
+        if tag_header.as_deref().is_some_and(|name| !is_header_name(name)) {
+            return Err(invalid("EVERFRESH_TAG_HEADER", "must be the name of a header, like Cache-Tag"));
+        }
+        let preview_keys = variables.set("EVERFRESH_PREVIEW_KEYS").unwrap_or_default();
+        let preview_keys =
+            PreviewKeys::parse(&preview_keys).map_err(|error| invalid("EVERFRESH_PREVIEW_KEYS", &error.to_string()))?;
+        Ok(Self {
+            config: variables.needed("EVERFRESH_CONFIG")?,
+            table: variables.needed("FACETHEORY_CACHE_TABLE_NAME")?,
+            bucket: variables.needed("EVERFRESH_BUCKET")?,
+            queue: variables.needed("EVERFRESH_QUEUE_URL")?,
+            layout: variables.layout()?,
+            deploy: variables.or("EVERFRESH_DEPLOY", 0)?,
+            epsilon_ms: variables.or("EVERFRESH_EPSILON_MS", Ladder::default().epsilon_ms)?,
+            memory_ms: variables.or("EVERFRESH_MEMORY_MS", 1_000)?,
+            page_bytes: variables.or("EVERFRESH_PAGE_MEMORY_BYTES", 8 << 20)?,
+            body_bytes: variables.or("EVERFRESH_BODY_MEMORY_BYTES", 32 << 20)?,
+            wait_ms: variables.or("EVERFRESH_WAIT_MS", 5_000)?,
+            asks_per_minute: variables.or("EVERFRESH_ASKS_PER_MINUTE", 120)?,
+            early_refresh_percent,
+            trust_host_header: variables.or("EVERFRESH_TRUST_HOST_HEADER", false)?,
+            debug_header: variables.or("EVERFRESH_DEBUG_HEADER", false)?,
+            tag_header,
+            preview_keys,
+        })
+    }
+}
+
+fn is_header_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(changed: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+        Settings::read(|variable| {
+            let found = changed.iter().find(|(name, _)| *name == variable).map(|(_, value)| (*value).to_owned());
+            let needed = ["_CONFIG", "TABLE_NAME", "_BUCKET", "_QUEUE_URL"].iter().any(|end| variable.ends_with(end));
+            found.or(needed.then(|| "x".to_owned()))
+        })
+    }
+
+    #[test]
+    fn only_table_bucket_queue_and_configuration_must_be_set() {
+        let settings = read(&[]).unwrap();
+        assert_eq!((settings.memory_ms, settings.tag_header, settings.trust_host_header), (1_000, None, false));
+        for variable in ["EVERFRESH_CONFIG", "FACETHEORY_CACHE_TABLE_NAME", "EVERFRESH_BUCKET", "EVERFRESH_QUEUE_URL"] {
+            assert_eq!(read(&[(variable, "")]).unwrap_err().to_string(), format!("{variable} is not set"));
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_by_the_name_of_its_variable_and_a_secret_is_not_repeated() {
+        for (variable, value) in [
+            ("EVERFRESH_MEMORY_MS", "soon"),
+            ("EVERFRESH_EARLY_REFRESH_PERCENT", "51"),
+            ("EVERFRESH_TAG_HEADER", "Cache Tag"),
+            ("EVERFRESH_TRUST_HOST_HEADER", "yes"),
+            ("EVERFRESH_PREVIEW_KEYS", "too-short-a-secret"),
+        ] {
+            let refusal = read(&[(variable, value)]).unwrap_err().to_string();
+            assert!(refusal.starts_with(&format!("{variable}: ")), "{refusal}");
+            assert!(!refusal.contains("too-short-a-secret"));
+        }
+        assert_eq!(read(&[("EVERFRESH_TAG_HEADER", "Cache-Tag")]).unwrap().tag_header.as_deref(), Some("cache-tag"));
+    }
+}

@@ -1,0 +1,253 @@
+//! What readers get: fresh, stale, expired, missing, gone.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use everfresh_core::metrics;
+use everfresh_testing::{Instance, Sandbox, World, body, cache_status, done, get, pause};
+
+const PAGE: &str = "/products/42";
+
+/// A world with a page that was published just now.
+async fn published() -> (World, Sandbox, Instance) {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let instance = world.instance();
+    (world, sandbox, instance)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_page_is_served_with_the_rest_of_its_life() {
+    let (_, _, instance) = published().await;
+    let first = instance.get(PAGE).await;
+    assert_eq!((first.status, body(&first)), (200, "one".to_owned()));
+    assert!(cache_status(&first).starts_with("hit; ttl="), "{first:?}");
+    let seconds = |reply: &everfresh_serve::reply::Reply| -> u64 {
+        let text = reply.header("cdn-cache-control").unwrap().strip_prefix("max-age=").unwrap();
+        text.split(',').next().unwrap().parse().unwrap()
+    };
+    pause(20).await;
+    let later = instance.get(PAGE).await;
+    assert_eq!(seconds(&first) - seconds(&later), 20);
+    assert_eq!(instance.total(metrics::FRESH), 2);
+    assert!(!instance.operations().contains(&"SendMessage".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_reader_within_the_moment_costs_no_call() {
+    let (_, _, instance) = published().await;
+    instance.get(PAGE).await;
+    let calls = instance.operations();
+    assert_eq!(calls, ["Query", "GetItem", "GetObject"]);
+    let reply = instance.get(PAGE).await;
+    assert_eq!(body(&reply), "one");
+    assert_eq!(instance.operations().len(), calls.len());
+    assert_eq!(instance.total(metrics::MEMORY_HITS), 1);
+    pause(2).await;
+    instance.get(PAGE).await;
+    assert_eq!(instance.operations()[calls.len()..], ["Query", "GetItem"], "the body never changes under its key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_page_is_served_at_once_and_turns_fresh() {
+    let (world, sandbox, instance) = published().await;
+    world.origin.content("two");
+    pause(70).await;
+    let stale = instance.get(PAGE).await;
+    assert_eq!((stale.status, body(&stale)), (200, "one".to_owned()));
+    assert!(cache_status(&stale).contains("detail=stale-age"), "{stale:?}");
+    assert!(stale.header("cache-control").unwrap().contains("s-maxage=2,"));
+    assert_eq!(sandbox.turn().await, 1);
+    pause(2).await;
+    let fresh = instance.get(PAGE).await;
+    assert_eq!(body(&fresh), "two");
+    assert!(!cache_status(&fresh).contains("detail"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_page_is_waited_for() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    let work = async {
+        pause(1).await;
+        sandbox.turn().await
+    };
+    let (reply, _) = tokio::join!(instance.get(PAGE), work);
+    assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
+    assert_eq!(cache_status(&reply).split("; ").last(), Some("detail=waited"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_page_that_does_not_come_is_told_to_come_again() {
+    let world = World::new().await;
+    let instance = world.instance();
+    let began = tokio::time::Instant::now();
+    let reply = instance.get(PAGE).await;
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("5")));
+    assert_eq!(reply.header("cache-control"), Some("no-store"));
+    assert_eq!(cache_status(&reply), "fwd=uri-miss; detail=waiting");
+    assert!(began.elapsed() < Duration::from_millis(5_100), "{:?}", began.elapsed());
+    assert_eq!(world.waiting().await, 1);
+    let polls = instance.operations().iter().filter(|operation| *operation == "Query").count();
+    assert!(polls < 15, "the polls grow apart: {polls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_page_shows_the_tenants_placeholder() {
+    let config = everfresh_testing::CONFIG.replacen("render ", "placeholder = \"<p>One moment\"\nrender ", 1);
+    let world = World::with_config(&config).await;
+    let reply = world.instance().get(PAGE).await;
+    assert_eq!((reply.status, body(&reply)), (503, "<p>One moment".to_owned()));
+    assert_eq!(reply.header("content-type"), Some("text/html; charset=utf-8"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_page_is_waited_for_and_served_anyway() {
+    let (world, sandbox, instance) = published().await;
+    world.origin.content("two");
+    pause(2 * 86_400).await;
+    let began = tokio::time::Instant::now();
+    let old = instance.get(PAGE).await;
+    assert_eq!((old.status, body(&old)), (200, "one".to_owned()));
+    assert!(cache_status(&old).contains("detail=expired-age"), "{old:?}");
+    assert!(old.header("cache-control").unwrap().contains("s-maxage=0,"));
+    assert!(began.elapsed() >= Duration::from_secs(5));
+    let work = async {
+        pause(1).await;
+        sandbox.turn().await
+    };
+    let (new, _) = tokio::join!(instance.get(PAGE), work);
+    assert_eq!(body(&new), "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purged_page_is_gone_and_nobody_asks_for_it() {
+    let (world, _, instance) = published().await;
+    done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
+    let reply = instance.get(PAGE).await;
+    assert_eq!((reply.status, cache_status(&reply)), (410, "fwd=uri-miss; detail=gone"));
+    pause(3_600).await;
+    assert_eq!(instance.get(PAGE).await.status, 410);
+    assert_eq!(world.waiting().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_page_is_fresh_and_nobody_asks_for_it() {
+    let (world, _, instance) = published().await;
+    done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
+    pause(3_600).await;
+    let reply = instance.get(PAGE).await;
+    assert!(cache_status(&reply).starts_with("hit; ttl=60"), "{reply:?}");
+    assert_eq!(world.waiting().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_whose_tag_was_invalidated_is_stale_within_a_second() {
+    let (world, sandbox, instance) = published().await;
+    instance.get(PAGE).await;
+    pause(5).await;
+    world.origin.content("two");
+    world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
+    sandbox.turn().await;
+    pause(1).await;
+    let reply = instance.get(PAGE).await;
+    assert_eq!(body(&reply), "one");
+    assert!(cache_status(&reply).ends_with("detail=stale-invalidated"), "{reply:?}");
+    pause(3).await;
+    sandbox.turn().await;
+    pause(2).await;
+    let reply = instance.get(PAGE).await;
+    assert_eq!((body(&reply).as_str(), cache_status(&reply).contains("stale")), ("two", false), "{reply:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_found_is_a_page_too_and_lives_shortly() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.answers(404, &[("content-type", "text/html")], "<p>no such product");
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let reply = world.instance().get(PAGE).await;
+    assert_eq!((reply.status, body(&reply)), (404, "<p>no such product".to_owned()));
+    let kept = reply.header("cdn-cache-control").unwrap();
+    assert!(kept.starts_with("max-age=2"), "{kept}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirect_is_replayed() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.answers(301, &[("location", "/products/43")], "");
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let reply = world.instance().get(PAGE).await;
+    assert_eq!((reply.status, reply.header("location")), (301, Some("/products/43")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_versions_are_served_like_any_other() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue("/kept/1").await;
+    sandbox.turn().await;
+    let reply = world.instance().get("/kept/1").await;
+    assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_page_is_regenerated_before_it_becomes_stale_if_so_configured() {
+    let (world, sandbox, _) = published().await;
+    let early = world.instance_with(|settings| settings.early_refresh_percent = 20);
+    let usual = world.instance();
+    pause(48).await;
+    for _ in 0..20 {
+        early.get(PAGE).await;
+        usual.get(PAGE).await;
+    }
+    assert_eq!((early.total(metrics::ASKED), usual.total(metrics::ASKED)), (1, 0));
+    world.origin.content("two");
+    sandbox.turn().await;
+    pause(2).await;
+    let reply = early.get(PAGE).await;
+    assert_eq!(body(&reply), "two");
+    assert!(!cache_status(&reply).contains("stale"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_debug_header_tells_key_version_and_why_and_is_off_by_default() {
+    let (world, _, instance) = published().await;
+    assert_eq!(instance.get(PAGE).await.header("x-everfresh-debug"), None);
+    let telling = world.instance_with(|settings| settings.debug_header = true);
+    let reply = telling.get(PAGE).await;
+    let debug = reply.header("x-everfresh-debug").unwrap();
+    let version = everfresh_testing::text(&world.meta(PAGE).await.unwrap(), "version");
+    for part in [format!("page={}", world.page(PAGE).hash()), format!("version={version}"), "from=store".to_owned()] {
+        assert!(debug.contains(&part), "{debug}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tags_are_told_to_the_cdn_with_their_tenant() {
+    let (world, _, _) = published().await;
+    let instance = world.instance_with(|settings| settings.tag_header = Some("cache-tag".to_owned()));
+    let reply = instance.get(PAGE).await;
+    assert_eq!(reply.header("cache-tag"), Some("acme:products,acme:product-42"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_message_names_the_page_that_the_reader_meant() {
+    let (world, _, instance) = published().await;
+    pause(70).await;
+    instance.get(PAGE).await;
+    let receive = world.clean.sqs.receive_message().queue_url(&world.stack.queue).message_attribute_names("All");
+    let message = receive.send().await.unwrap().messages.unwrap().remove(0);
+    let attributes = message.message_attributes.unwrap();
+    let hash = world.page(PAGE).hash().to_string();
+    assert_eq!(attributes["everfresh-page"].string_value(), Some(hash.as_str()));
+    assert_eq!(attributes["everfresh-producer"].string_value(), Some("everfresh-serve"));
+    let body: String = message.body.unwrap();
+    assert!(body.contains(r#""reason":"expired""#) && body.contains(r#""path":"/products/42""#), "{body}");
+    assert_eq!(instance.serve(&get("/nowhere")).await.status, 404);
+}
