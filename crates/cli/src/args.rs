@@ -49,7 +49,7 @@ pub(crate) struct TargetArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run Everfresh whole on this machine: engines, queue loop, worker and a demo site
+    /// Run Everfresh whole on this machine: engines, queue loop, worker, readers and a demo site
     Dev(DevArgs),
     /// Ask for a page, or for all pages with a tag, to be regenerated
     Enqueue(EnqueueArgs),
@@ -62,12 +62,19 @@ pub(crate) enum Command {
     /// Check a configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Look at drafts
+    #[command(subcommand)]
+    Preview(PreviewCommand),
     /// Show the queues, table and bucket of a running Everfresh
     Status,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DevArgs {
+    /// The loopback port on which readers get their pages; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 3000)]
+    pub(crate) port: u16,
+
     /// Forget what earlier runs left in the data folder
     #[arg(long)]
     pub(crate) fresh: bool,
@@ -148,6 +155,23 @@ pub(crate) struct RequestArgs {
     /// Whose request; not needed if the configuration has one tenant
     #[arg(long)]
     pub(crate) tenant: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PreviewCommand {
+    /// Sign a cookie that opens a tenant's previews, with the first key in EVERFRESH_PREVIEW_KEYS
+    Cookie(PreviewArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PreviewArgs {
+    /// Whose drafts; not needed if the configuration has one tenant
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+
+    /// How long it opens them, like 30m or 2h
+    #[arg(long = "for", value_name = "TIME", default_value = "1h")]
+    pub(crate) time: String,
 }
 
 #[derive(Debug, Subcommand)]

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::args::{DevArgs, TargetArgs};
 use crate::target::Endpoints;
-use crate::{config, demo};
+use crate::{config, demo, readers};
 
 /// The function's time-out here; the queues' visibility time-out follows from it as it does in a deployment.
 const TIME_OUT: Duration = Duration::from_secs(60);
@@ -42,6 +42,9 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     let port = Port::bind(args.aws_port).with_context(|| {
         format!("cannot listen on 127.0.0.1:{}: choose another port with --aws-port", args.aws_port)
     })?;
+    let front_door = Port::bind(args.port).with_context(|| {
+        format!("cannot listen on 127.0.0.1:{}: choose another port for readers with --port", args.port)
+    })?;
     let engines = Engines::open(&dir, port.number()).await?;
     let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER);
     let stack = stack::provision(&clients, VISIBILITY_SECONDS).await?;
@@ -53,8 +56,11 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     let config = std::path::absolute(&config).with_context(|| format!("the place of {}", config.display()))?;
     let worker = Arc::new(worker(&config, &clients, &stack)?);
     let gateway = port.serve(engines.clone()).context("starting the gateway")?;
+    let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::READER);
+    let readers = readers::open(front_door, config::load(&config)?, &reading, &stack)?;
     let endpoints = Endpoints {
         aws: gateway.url(),
+        pages: readers.url(),
         region: REGION.to_owned(),
         access_key: ACCESS_KEY.to_owned(),
         secret_key: SECRET_KEY.to_owned(),
@@ -158,6 +164,7 @@ fn announce(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()
     let Stack { table, bucket, queue, .. } = &endpoints.stack;
     println!("Everfresh is running on this machine. Ctrl-C stops it; its data stays in {}.", data.display());
     println!();
+    println!("  pages              {}", endpoints.pages);
     println!("  DynamoDB, S3, SQS  {}", endpoints.aws);
     println!("  credentials        {ACCESS_KEY} / {SECRET_KEY}, region {REGION}");
     println!("  table, bucket      {table}, {bucket}");

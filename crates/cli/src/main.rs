@@ -7,6 +7,8 @@ mod demo;
 mod dev;
 mod enqueue;
 mod page;
+mod preview;
+mod readers;
 mod request;
 mod status;
 mod target;
@@ -16,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use everfresh_core::logs;
 
-use crate::args::{Args, Command, ConfigCommand, PageCommand, RequestCommand};
+use crate::args::{Args, Command, ConfigCommand, PageCommand, PreviewCommand, RequestCommand};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -24,7 +26,7 @@ async fn main() -> ExitCode {
     // The engines chatter about every queue and bucket; what a person wants to see is what Everfresh does.
     logs::init(
         logs::Format::detect(),
-        "warn,everfresh=info,everfresh_core=info,everfresh_local=info,everfresh_worker=info",
+        "warn,everfresh=info,everfresh_core=info,everfresh_local=info,everfresh_serve=info,everfresh_worker=info",
     );
     let target = &args.target;
     let done = match args.command {
@@ -33,6 +35,7 @@ async fn main() -> ExitCode {
         Command::Page(PageCommand::Show(page)) => page::show(page, target).await,
         Command::Request(RequestCommand::Show(request)) => request::show(request, target).await,
         Command::Config(ConfigCommand::Check) => config::check(target),
+        Command::Preview(PreviewCommand::Cookie(preview)) => preview::cookie(&preview, target).await,
         Command::Status => status::run(target).await,
     };
     match done {

@@ -31,6 +31,8 @@ pub(crate) struct Target {
 pub(crate) struct Endpoints {
     /// Where DynamoDB, S3 and SQS answer.
     pub(crate) aws: String,
+    /// Where readers get their pages.
+    pub(crate) pages: String,
     pub(crate) region: String,
     pub(crate) access_key: String,
     pub(crate) secret_key: String,

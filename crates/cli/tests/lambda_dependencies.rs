@@ -40,7 +40,7 @@ fn dependencies(package: &str) -> Vec<String> {
 
 #[test]
 fn lambda_crates_depend_on_neither_engines_nor_command_line() {
-    for lambda in ["everfresh-worker"] {
+    for lambda in ["everfresh-worker", "everfresh-serve"] {
         let dependencies = dependencies(lambda);
         assert!(dependencies.iter().any(|name| name == "lambda_runtime"), "{lambda} is not a Lambda crate");
         for unwanted in LOCAL_ONLY {
@@ -54,5 +54,15 @@ fn the_test_above_would_notice() {
     let dependencies = dependencies("everfresh");
     for local in LOCAL_ONLY {
         assert!(dependencies.iter().any(|name| name == local), "{local} is no package of the command line any more");
+    }
+}
+
+#[test]
+fn the_serving_function_carries_no_renderer() {
+    let serve = dependencies("everfresh-serve");
+    let worker = dependencies("everfresh-worker");
+    for renderer in ["everfresh-worker", "minijinja"] {
+        assert!(worker.iter().any(|name| name == renderer), "{renderer} is no package of the worker any more");
+        assert!(!serve.iter().any(|name| name == renderer), "everfresh-serve depends on {renderer}");
     }
 }

@@ -1,4 +1,5 @@
-//! The engines on one loopback port, for other processes: the CLI, `aws --endpoint-url`, a script in any language.
+//! An HTTP server on one loopback port: the engines for other processes (the CLI, `aws --endpoint-url`, a script in any language), or
+//! whatever else answers a request.
 
 use std::convert::Infallible;
 use std::io;
@@ -48,9 +49,21 @@ impl Port {
         self.address.port()
     }
 
-    /// Starts to answer with `engines`, on a thread and runtime of their own: an engine works on the thread that calls it, and must
-    /// not hold up the caller's other tasks.
+    /// Starts to answer with `engines`.
     pub fn serve(self, engines: Engines) -> io::Result<Gateway> {
+        self.serve_with(move |request| {
+            let engines = engines.clone();
+            async move { engines.call(request).await }
+        })
+    }
+
+    /// Starts to answer with `answer`, on a thread and runtime of its own: an engine works on the thread that calls it, and must
+    /// not hold up the caller's other tasks.
+    pub fn serve_with<Answer, Answering>(self, answer: Answer) -> io::Result<Gateway>
+    where
+        Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
+        Answering: Future<Output = Response<Bytes>> + Send + 'static,
+    {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("gateway")
@@ -62,7 +75,7 @@ impl Port {
             runtime.block_on(async move {
                 tokio::select! {
                     _ = stop => {}
-                    result = accept(listener, engines) => if let Err(error) = result {
+                    result = accept(listener, answer) => if let Err(error) = result {
                         tracing::error!(%error, "the gateway cannot accept connections any more");
                     },
                 }
@@ -80,7 +93,11 @@ impl Gateway {
     }
 }
 
-async fn accept(listener: TcpListener, engines: Engines) -> io::Result<()> {
+async fn accept<Answer, Answering>(listener: TcpListener, answer: Answer) -> io::Result<()>
+where
+    Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
+    Answering: Future<Output = Response<Bytes>> + Send + 'static,
+{
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = match listener.accept().await {
@@ -94,9 +111,9 @@ async fn accept(listener: TcpListener, engines: Engines) -> io::Result<()> {
         };
         // Without this, small answers wait for Nagle's algorithm: 49 ms instead of 7 for a GET.
         stream.set_nodelay(true)?;
-        let engines = engines.clone();
+        let answer = answer.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| answer(engines.clone(), request));
+            let service = service_fn(move |request| collected(answer.clone(), request));
             let served = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
             if let Err(error) = served {
                 tracing::debug!(error, "a connection ended early");
@@ -105,10 +122,17 @@ async fn accept(listener: TcpListener, engines: Engines) -> io::Result<()> {
     }
 }
 
-async fn answer(engines: Engines, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn collected<Answer, Answering>(
+    answer: Answer,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible>
+where
+    Answer: Fn(Request<Bytes>) -> Answering,
+    Answering: Future<Output = Response<Bytes>>,
+{
     let (parts, body) = request.into_parts();
     let response = match Limited::new(body, MAX_REQUEST).collect().await {
-        Ok(body) => engines.call(Request::from_parts(parts, body.to_bytes())).await,
+        Ok(body) => answer(Request::from_parts(parts, body.to_bytes())).await,
         Err(error) => {
             let mut refusal = Response::new(Bytes::from(format!("{error}\n")));
             *refusal.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;

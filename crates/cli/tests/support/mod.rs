@@ -26,7 +26,7 @@ impl Dev {
     /// Starts it with more arguments or variables, and waits until it says that it runs.
     pub(crate) fn start_with(data: &Path, more: impl FnOnce(&mut Command) -> &mut Command) -> Self {
         let mut command = Command::new(EVERFRESH);
-        command.args(["dev", "--json", "--data"]).arg(data).stdout(Stdio::piped());
+        command.args(["dev", "--json", "--port", "0", "--data"]).arg(data).stdout(Stdio::piped());
         let mut process = more(&mut command).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();

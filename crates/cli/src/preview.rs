@@ -1,0 +1,35 @@
+//! `everfresh preview cookie`: opens a tenant's drafts to whoever carries it.
+
+use anyhow::{Context, bail};
+use everfresh_core::clock::Clock;
+use everfresh_core::config::Duration;
+use everfresh_serve::rules::preview::{COOKIE, PreviewKeys};
+
+use crate::args::{PreviewArgs, TargetArgs};
+use crate::config;
+use crate::target::Target;
+
+const KEYS: &str = "EVERFRESH_PREVIEW_KEYS";
+
+pub(crate) async fn cookie(args: &PreviewArgs, target: &TargetArgs) -> anyhow::Result<()> {
+    let config = match &target.config {
+        Some(file) => config::load(file)?,
+        None => Target::resolve(target).await?.config()?,
+    };
+    let tenant = &config::tenant(&config, args.tenant.as_deref())?.tenant;
+    let time = Duration::parse(&args.time).with_context(|| format!("--for {}", args.time))?;
+    let keys = PreviewKeys::parse(&std::env::var(KEYS).unwrap_or_default()).context(KEYS)?;
+    let expires_at = Clock::system().now_ms() / 1000 + time.seconds();
+    let Some(value) = keys.sign(tenant, expires_at) else {
+        bail!("{KEYS} is not set: it must hold the key that the serving function has");
+    };
+    if target.json {
+        let cookie =
+            serde_json::json!({"name": COOKIE, "value": value, "tenant": tenant.as_str(), "expires_at": expires_at});
+        println!("{cookie}");
+    } else {
+        println!("{COOKIE}={value}");
+        eprintln!("opens the previews of {tenant} for {time}; send it over HTTPS only");
+    }
+    Ok(())
+}
