@@ -115,6 +115,7 @@ impl Server {
         beside.extend(lost.as_deref().map(|key| (attributes::LOST, key)));
         let why = match tokio::time::timeout(LONGEST, self.sender.send_with(&message, &beside)).await {
             Ok(Ok(_)) => {
+                tracing::info!(%page, %reason, "asked for a new {page}");
                 self.count(metrics::ASKED);
                 return;
             }

@@ -1,0 +1,163 @@
+//! Crowds: a thousand readers are one wish, and nobody waits for another.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use everfresh_core::metrics;
+use everfresh_testing::{Instance, World, body, cache_status, pause};
+use futures::future::join_all;
+
+const PAGE: &str = "/products/42";
+
+async fn crowd(instance: &Instance, readers: usize) -> Vec<everfresh_serve::reply::Reply> {
+    join_all((0..readers).map(|_| instance.get(PAGE))).await
+}
+
+async fn stale_world() -> World {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    pause(70).await;
+    world.origin.content("two");
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_readers_of_one_stale_page_are_one_message_and_one_regeneration() {
+    let world = stale_world().await;
+    let (instance, before) = (world.instance(), world.origin.renders());
+    let began = tokio::time::Instant::now();
+    let replies = crowd(&instance, 1_000).await;
+    assert_eq!(began.elapsed(), Duration::ZERO, "nobody waits for the regeneration");
+    assert!(replies.iter().all(|reply| reply.status == 200 && body(reply) == "one"));
+    assert!(replies.iter().all(|reply| cache_status(reply).ends_with("detail=stale-age")));
+    assert_eq!(world.waiting().await, 1);
+    let calls = instance.operations();
+    let count = |operation: &str| calls.iter().filter(|name| *name == operation).count();
+    assert_eq!((count("Query"), count("GetObject"), count("SendMessage")), (1, 1, 1), "{calls:?}");
+    world.drain(&world.sandbox().await, Duration::from_secs(60)).await;
+    assert_eq!(world.origin.renders() - before, 1);
+    pause(2).await;
+    assert!(crowd(&instance, 100).await.iter().all(|reply| body(reply) == "two"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_instances_send_at_most_fifty_messages_and_cause_at_most_two_renders() {
+    let world = stale_world().await;
+    let before = world.origin.renders();
+    let instances: Vec<Instance> = (0..50).map(|_| world.instance()).collect();
+    let replies = join_all(instances.iter().map(|instance| crowd(instance, 20))).await;
+    assert!(replies.iter().flatten().all(|reply| reply.status == 200 && body(reply) == "one"));
+    let messages = world.waiting().await;
+    assert!((1..=50).contains(&messages), "{messages}");
+    let sandboxes = join_all((0..5).map(|_| world.sandbox())).await;
+    for _ in 0..60 {
+        join_all(sandboxes.iter().map(|sandbox| sandbox.turn())).await;
+        pause(1).await;
+    }
+    assert_eq!(world.waiting().await, 0);
+    let renders = world.origin.renders() - before;
+    assert!((1..=2).contains(&renders), "{renders}");
+    assert!(world.dead_letters().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_a_missing_page_send_one_message_an_instance_and_all_get_it_when_it_is_ready() {
+    let world = World::new().await;
+    world.origin.takes(Duration::from_secs(2));
+    let instances: Vec<Instance> = (0..10).map(|_| world.instance()).collect();
+    let sandbox = world.sandbox().await;
+    let work = async {
+        for _ in 0..5 {
+            sandbox.turn().await;
+            pause(1).await;
+        }
+    };
+    let readers = join_all(instances.iter().map(|instance| crowd(instance, 100)));
+    let (replies, ()) = tokio::join!(readers, work);
+    for reply in replies.iter().flatten() {
+        assert_eq!((reply.status, body(reply)), (200, "one".to_owned()));
+        assert!(cache_status(reply).ends_with("detail=waited"));
+    }
+    for instance in &instances {
+        assert!(instance.total(metrics::ASKED) <= 1);
+    }
+    assert_eq!(instances[0].operations().iter().filter(|name| *name == "GetObject").count(), 1);
+    assert!(world.origin.renders() <= 2, "{}", world.origin.renders());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_regeneration_that_failed_is_asked_for_again_after_the_window_and_the_cooldown() {
+    let world = stale_world().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.origin.breaks(everfresh_testing::Breaks::Unreachable);
+    for _ in 0..1_800 {
+        instance.get(PAGE).await;
+        sandbox.turn().await;
+        pause(1).await;
+    }
+    let asked = instance.total(metrics::ASKED);
+    assert!((1..=20).contains(&asked), "readers do not hammer a broken origin: {asked}");
+    world.origin.breaks(everfresh_testing::Breaks::No);
+    for _ in 0..1_800 {
+        instance.get(PAGE).await;
+        sandbox.turn().await;
+        pause(1).await;
+    }
+    let reply = instance.get(PAGE).await;
+    assert_eq!((body(&reply).as_str(), reply.status), ("two", 200), "{reply:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawler_cannot_start_more_regenerations_than_the_budget() {
+    let world = World::new().await;
+    let instance = world.instance_with(|settings| {
+        settings.asks_per_minute = 30;
+        settings.wait_ms = 50;
+    });
+    let mut refused_at_once = 0;
+    for number in 0..500 {
+        let reply = instance.get(&format!("/products/{number}")).await;
+        assert_eq!(reply.status, 503);
+        if cache_status(&reply).ends_with("detail=over-budget") {
+            assert_eq!(reply.header("retry-after"), Some("60"));
+            refused_at_once += 1;
+        }
+    }
+    let sent = world.waiting().await;
+    // The budget, and what a few seconds of crawling bring back.
+    assert!((30..=35).contains(&sent), "{sent}");
+    assert_eq!(refused_at_once + sent, 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_page_whose_origin_is_given_a_rest_is_not_waited_for() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.origin.breaks(everfresh_testing::Breaks::Unreachable);
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let began = tokio::time::Instant::now();
+    let reply = instance.get(PAGE).await;
+    assert_eq!((reply.status, cache_status(&reply)), (503, "fwd=uri-miss; detail=cooldown"));
+    let retry: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=7).contains(&retry), "{retry}");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(instance.total(metrics::ASKED), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_somebody_renders_readers_of_an_old_page_do_not_ask_for_another() {
+    let world = stale_world().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.origin.takes(Duration::from_secs(20));
+    world.enqueue(PAGE).await;
+    let read = async {
+        pause(5).await;
+        instance.get(PAGE).await
+    };
+    let (_, reply) = tokio::join!(sandbox.turn(), read);
+    assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
+    assert_eq!(instance.total(metrics::ASKED), 0);
+}
