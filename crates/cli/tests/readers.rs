@@ -91,7 +91,10 @@ fn a_preview_cookie_is_signed_for_one_tenant_and_needs_a_key() {
     std::fs::write(&config, "[tenant.acme]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n").unwrap();
     let cookie = |key: Option<&str>, time: &str| {
         let mut command = std::process::Command::new(EVERFRESH);
-        command.args(["preview", "cookie", "--for", time, "--config"]).arg(&config).env_remove("EVERFRESH_PREVIEW_KEYS");
+        command
+            .args(["preview", "cookie", "--for", time, "--config"])
+            .arg(&config)
+            .env_remove("EVERFRESH_PREVIEW_KEYS");
         command.envs(key.map(|key| ("EVERFRESH_PREVIEW_KEYS", key))).output().unwrap()
     };
     let signed = cookie(Some("0123456789abcdef0123456789abcdef"), "30m");

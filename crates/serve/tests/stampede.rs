@@ -161,3 +161,24 @@ async fn while_somebody_renders_readers_of_an_old_page_do_not_ask_for_another() 
     assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
     assert_eq!(instance.total(metrics::ASKED), 0);
 }
+
+/// The serving side's guess at AWS's time may be half a second ahead of the worker's.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_readers_see_ended_a_moment_before_the_worker_does_is_regenerated() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let meta = world.meta(PAGE).await.unwrap();
+    let ends_ms = (everfresh_testing::number(&meta, "generated_at")
+        + everfresh_testing::number(&meta, "revalidate_seconds"))
+        * 1000;
+    tokio::time::sleep(Duration::from_millis(ends_ms - world.now_ms() - 300)).await;
+    let before = world.origin.renders();
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.origin.renders() - before, 1);
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.origin.renders() - before, 1, "and once is enough");
+}

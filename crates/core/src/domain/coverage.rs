@@ -19,10 +19,6 @@ pub struct Ask {
     pub reason: Reason,
     /// When it was sent, by the queue's clock.
     pub sent_ms: u64,
-    /// Its own record says COMPLETED, with the same hash.
-    pub own_completed: bool,
-    /// It was in this invocation's hands when the render that this invocation committed began.
-    pub in_hand: bool,
 }
 
 /// The answer.
@@ -41,13 +37,9 @@ pub enum Coverage {
 
 /// Whether `meta` grants the request. `freshness` is that of the same row at the same moment.
 pub fn coverage(ask: &Ask, meta: Option<&Meta>, freshness: Freshness, policy: &Policy, now_ms: u64) -> Coverage {
-    // No clock is asked: the record names this very request, and a message in hand was sent before the render began.
-    if ask.own_completed || ask.in_hand {
-        return Coverage::Covered;
-    }
     match ask.reason {
         Reason::Changed => changed(ask.sent_ms, meta, policy.epsilon_ms, now_ms),
-        Reason::Expired => covered_if(freshness.satisfies()),
+        Reason::Expired => covered_if(expired(ask.sent_ms, meta, freshness, policy.epsilon_ms, now_ms)),
         Reason::Prewarm => {
             let current = meta.and_then(|meta| meta.deploy) >= Some(policy.deploy);
             // A purged page stays purged: a deployment is no reason to bring it back.
@@ -71,6 +63,17 @@ fn changed(sent_ms: u64, meta: Option<&Meta>, epsilon_ms: u64, now_ms: u64) -> C
         return Coverage::NotCovered;
     }
     Coverage::TooClose { until_ms }
+}
+
+/// Whoever asked saw the page at its end, perhaps by a clock that is a little ahead of this one. A page that is just about to end is
+/// therefore no answer, unless it was made since.
+fn expired(sent_ms: u64, meta: Option<&Meta>, freshness: Freshness, epsilon_ms: u64, now_ms: u64) -> bool {
+    let made_since = meta.and_then(|meta| meta.source_ms).is_some_and(|source_ms| source_ms >= sent_ms);
+    match freshness {
+        Freshness::Fresh { until_ms } => made_since || until_ms > now_ms.saturating_add(epsilon_ms),
+        Freshness::Gone => true,
+        Freshness::Stale { .. } | Freshness::Expired { .. } | Freshness::Missing => false,
+    }
 }
 
 fn covered_if(granted: bool) -> Coverage {

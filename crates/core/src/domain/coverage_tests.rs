@@ -16,7 +16,7 @@ const ALL_FRESHNESS: [Freshness; 5] = [
 ];
 
 fn ask(reason: Reason) -> Ask {
-    Ask { reason, sent_ms: SENT, own_completed: false, in_hand: false }
+    Ask { reason, sent_ms: SENT }
 }
 
 fn meta(source_ms: Option<u64>) -> Meta {
@@ -90,14 +90,17 @@ fn prewarm_wants_a_fresh_page_of_this_deployment() {
 }
 
 #[test]
-fn own_completed_record_and_a_message_in_hand_are_granted_without_any_clock() {
-    for reason in Reason::ALL {
-        for freshness in ALL_FRESHNESS {
-            for (own_completed, in_hand) in [(true, false), (false, true), (true, true)] {
-                let ask = Ask { own_completed, in_hand, ..ask(reason) };
-                assert_eq!(coverage(&ask, None, freshness, &POLICY, 0), Coverage::Covered);
-            }
-        }
+fn a_page_that_is_about_to_end_grants_an_expired_request_only_if_it_was_made_since() {
+    let now_ms = SENT + 10;
+    for (until_ms, source_ms, granted) in [
+        (now_ms + EPSILON + 1, None, true),
+        (now_ms + EPSILON, None, false),
+        (now_ms + 1, Some(SENT - 1), false),
+        (now_ms + 1, Some(SENT), true),
+    ] {
+        let fresh = Freshness::Fresh { until_ms };
+        let judged = coverage(&ask(Reason::Expired), Some(&meta(source_ms)), fresh, &POLICY, now_ms);
+        assert_eq!(judged == Coverage::Covered, granted, "{until_ms} {source_ms:?}");
     }
 }
 

@@ -48,7 +48,7 @@ impl Regenerator {
         let now_ms = self.now_ms();
         let meta = state.meta.as_ref();
         let freshness = freshness(meta, &state.health, &invalidations, &policy, now_ms);
-        let ask = Ask { reason: job.request.reason, sent_ms: job.sent_ms, own_completed: false, in_hand: false };
+        let ask = Ask { reason: job.request.reason, sent_ms: job.sent_ms };
         Ok(coverage(&ask, meta, freshness, &policy, now_ms))
     }
 
