@@ -3,10 +3,17 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
+static OF_THIS_PROCESS: OnceLock<u128> = OnceLock::new();
+
+/// Leaves nothing but fastrand's stream, for a simulation that must do the same again in another process. Before anything is drawn;
+/// never in a function.
+pub fn make_predictable() {
+    OF_THIS_PROCESS.get_or_init(|| 0);
+}
+
 /// 128 bits that nobody else has: fastrand's stream, which a simulation can seed, shifted by what the operating system gave this
 /// process. The stream alone is seeded by a clock, which is not enough among thousands of sandboxes.
 pub(crate) fn token() -> u128 {
-    static OF_THIS_PROCESS: OnceLock<u128> = OnceLock::new();
     let own = OF_THIS_PROCESS.get_or_init(|| {
         let word = || u128::from(RandomState::new().build_hasher().finish());
         word() << 64 | word()

@@ -12,6 +12,7 @@
 //! | [`artifacts`] | the S3 side: upload, download |
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, time-outs, retries, endpoint |
 //! | [`aws_time`] | AWS's clock, as its answers tell it, and how far that may be off |
+//! | [`chance`] | tokens and ids that nobody else draws |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
 //! | [`metrics`] | every metric by its name, in the embedded metric format |
@@ -37,7 +38,7 @@
 
 pub mod artifacts;
 pub mod aws_time;
-mod chance;
+pub mod chance;
 pub mod clients;
 pub mod clock;
 pub mod config;

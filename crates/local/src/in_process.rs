@@ -13,6 +13,8 @@ use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
 use everfresh_core::clients::{Clients, Explicit, Patience};
 use everfresh_core::clock::Clock;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
@@ -24,10 +26,13 @@ use crate::{ACCESS_KEY, REGION, SECRET_KEY};
 
 mod refusals;
 
-/// One client machine's way to the engines: its own faults, its own record of calls.
-#[derive(Clone, Debug)]
+/// What answers a request that has arrived.
+pub type Answer = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> + Send + Sync>;
+
+/// One client machine's way to the services: its own faults, its own record of calls.
+#[derive(Clone)]
 pub struct InProcess {
-    engines: Engines,
+    answer: Answer,
     faults: Faults,
     calls: Arc<Mutex<Vec<Call>>>,
 }
@@ -35,7 +40,16 @@ pub struct InProcess {
 impl InProcess {
     /// A way to `engines` on which `faults` happen.
     pub fn new(engines: Engines, faults: Faults) -> Self {
-        Self { engines, faults, calls: Arc::default() }
+        let answer = move |request| {
+            let engines = engines.clone();
+            async move { engines.call(request).await }.boxed()
+        };
+        Self::over(Arc::new(answer), faults)
+    }
+
+    /// A way to whatever answers: a simulation stands between the client and the engines, and sees every request that arrives.
+    pub fn over(answer: Answer, faults: Faults) -> Self {
+        Self { answer, faults, calls: Arc::default() }
     }
 
     /// SDK clients that go this way and sign by `clock`. They share their retry budget with no other clients.
@@ -57,11 +71,6 @@ impl InProcess {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Where this way leads.
-    pub fn engines(&self) -> &Engines {
-        &self.engines
-    }
-
     /// What this way's faults are.
     pub fn faults(&self) -> &Faults {
         &self.faults
@@ -76,11 +85,17 @@ impl InProcess {
         // The far side is its own task: a client that gives up or is killed does not call back what it has sent.
         tokio::spawn(async move {
             // The client may have gone; then nobody hears the answer.
-            let _ = answer.send(far_side(self.engines, call, request, fault).await);
+            let _ = answer.send(far_side(self.answer, call, request, fault).await);
         });
         let response = answered.await.map_err(|_| cut())??;
         let response = response.map(SdkBody::from);
         HttpResponse::try_from(response).map_err(|e| ConnectorError::other(e.into(), None))
+    }
+}
+
+impl std::fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InProcess").field("faults", &self.faults).finish_non_exhaustive()
     }
 }
 
@@ -98,38 +113,38 @@ impl HttpConnector for InProcess {
 
 /// The network and the service: what happens to a request that has left the client.
 async fn far_side(
-    engines: Engines,
+    service: Answer,
     call: Call,
     request: Request<Bytes>,
     fault: Option<Fault>,
 ) -> Result<Response<Bytes>, ConnectorError> {
     match fault {
-        None => Ok(engines.call(request).await),
+        None => Ok(service(request).await),
         Some(Fault::FailBefore) => Ok(internal_error(call.service)),
         Some(Fault::FailAfter) => {
-            engines.call(request).await;
+            service(request).await;
             Ok(internal_error(call.service))
         }
         Some(Fault::LoseResponse) => {
-            engines.call(request).await;
+            service(request).await;
             Err(cut())
         }
         Some(Fault::Cut) => Err(cut()),
         Some(Fault::Delay(time)) => {
             tokio::time::sleep(time).await;
-            Ok(engines.call(request).await)
+            Ok(service(request).await)
         }
         Some(Fault::DuplicateLater(time)) => {
-            let response = engines.call(request.clone()).await;
+            let response = service(request.clone()).await;
             tokio::spawn(async move {
                 tokio::time::sleep(time).await;
-                engines.call(request).await;
+                service(request).await;
             });
             Ok(response)
         }
         Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::Silence) => {
-            engines.call(request).await;
+            service(request).await;
             std::future::pending().await
         }
         Some(Fault::Conflict) => Ok(conflict(&call, request.body())),

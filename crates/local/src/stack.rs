@@ -25,8 +25,7 @@ pub struct ProvisionError {
 ///
 /// `visibility` is the queues' visibility time-out in seconds.
 pub async fn provision(clients: &Clients, visibility: u32) -> Result<Stack, ProvisionError> {
-    table(clients).await?;
-    bucket(clients).await?;
+    provision_store(clients).await?;
     let dead_letter_queue =
         queue(clients, "everfresh-dead-letters", &[(QueueAttributeName::MessageRetentionPeriod, days(14))]).await?;
     // Only a net: the worker counts attempts itself and rejects long before.
@@ -43,6 +42,12 @@ pub async fn provision(clients: &Clients, visibility: u32) -> Result<Stack, Prov
         low_priority_queue: queue(clients, "everfresh-low-priority", &source).await?,
         dead_letter_queue,
     })
+}
+
+/// Makes the table and the bucket alone.
+pub async fn provision_store(clients: &Clients) -> Result<(), ProvisionError> {
+    table(clients).await?;
+    bucket(clients).await
 }
 
 /// The ARN of a local queue, from its URL or its name.

@@ -246,10 +246,10 @@ async fn the_same_seed_fails_the_same_calls() {
     let mut traces = Vec::new();
     for _ in 0..2 {
         let faults = Faults::none();
-        let way = InProcess::new(Engines::memory(Clock::system()).await.unwrap(), faults);
-        let clean = way.clients(Clock::system(), ONCE);
+        let engines = Engines::memory(Clock::system()).await.unwrap();
+        let clean = InProcess::new(engines.clone(), faults).clients(Clock::system(), ONCE);
         let table = table(&clean).await;
-        let way = InProcess::new(way.engines().clone(), Faults::seeded(7, rates.clone()));
+        let way = InProcess::new(engines, Faults::seeded(7, rates.clone()));
         let clients = way.clients(Clock::system(), ONCE);
         let mut trace = Vec::new();
         for index in 0..100 {
@@ -269,7 +269,8 @@ async fn the_clock_is_the_tests_own() {
     // The year 2001, moving with the paused time of the test.
     let start = tokio::time::Instant::now();
     let clock = Clock::new(move || UNIX_EPOCH + Duration::from_secs(1_000_000_000) + start.elapsed());
-    let way = InProcess::new(Engines::memory(clock.clone()).await.unwrap(), Faults::none());
+    let engines = Engines::memory(clock.clone()).await.unwrap();
+    let way = InProcess::new(engines.clone(), Faults::none());
     // A client whose own clock is a year off: nothing is refused for it.
     let clients = way.clients(clock.skewed_by_ms(365 * 24 * 3600 * 1000), ONCE);
     let stack = everfresh_local::stack::provision(&clients, 30).await.unwrap();
@@ -277,9 +278,9 @@ async fn the_clock_is_the_tests_own() {
     row.item("ttl", support::n(1_000_000_100)).send().await.unwrap();
     clients.sqs.send_message().queue_url(&stack.queue).message_body("m").send().await.unwrap();
     tokio::time::sleep(Duration::from_secs(99)).await;
-    assert_eq!(way.engines().sweep_ttl().unwrap(), 0);
+    assert_eq!(engines.sweep_ttl().unwrap(), 0);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(way.engines().sweep_ttl().unwrap(), 1);
+    assert_eq!(engines.sweep_ttl().unwrap(), 1);
     let received = clients.sqs.receive_message().queue_url(&stack.queue);
     let received = received.message_system_attribute_names(aws_sdk_sqs::types::MessageSystemAttributeName::All);
     let received = received.send().await.unwrap().messages.unwrap();

@@ -1,0 +1,27 @@
+//! Who does what in a run.
+
+mod foreign;
+mod operator;
+mod producer;
+mod reader;
+mod worker;
+
+pub(crate) use self::foreign::foreign;
+pub(crate) use self::operator::{operator, tidy_up};
+pub(crate) use self::producer::producer;
+pub(crate) use self::reader::reader;
+pub(crate) use self::worker::worker;
+
+use std::time::Duration;
+
+use crate::run::Sim;
+
+/// Sleeps for up to `most_ms`, in steps, so that an actor notices the end of the chaos.
+async fn pause(sim: &Sim, rng: &mut fastrand::Rng, least_ms: u64, most_ms: u64) {
+    let mut left_ms = rng.u64(least_ms..=most_ms);
+    while left_ms > 0 && !sim.is_calm() {
+        let step_ms = left_ms.min(1_000);
+        tokio::time::sleep(Duration::from_millis(step_ms)).await;
+        left_ms -= step_ms;
+    }
+}

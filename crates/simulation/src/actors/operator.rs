@@ -1,0 +1,107 @@
+//! An operator among running workers: pins, rolls back, purges, invalidates, and sends dead letters back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use everfresh_core::domain::invalidations::Prefix;
+use everfresh_core::domain::page_key::{KeyLayout, PageKey};
+use everfresh_core::domain::version::Version;
+use everfresh_core::ledger::{Ledger, Operation};
+use everfresh_enqueue::{Message, Queues, Sender};
+
+use super::pause;
+use crate::check::Actor;
+use crate::run::Sim;
+
+/// Operates while there is chaos.
+pub(crate) async fn operator(sim: Arc<Sim>) {
+    let mut rng = sim.rng(400);
+    let busy = rng.u8(0..3) > 0;
+    let ledger = ledger(&sim);
+    while !sim.is_calm() && busy {
+        pause(&sim, &mut rng, 1_000, 90_000).await;
+        if sim.is_calm() {
+            return;
+        }
+        let page = sim.pages.any(&mut rng).clone();
+        let at_ms = upper_ms(&ledger);
+        let done = match rng.u8(0..8) {
+            0 => ledger.pin(&page).await.map(|_| "pin"),
+            1 => {
+                unpin(&sim, &ledger, &page).await;
+                Ok("unpin")
+            }
+            2 => match kept_versions(&sim, &page).await.first() {
+                Some(version) => ledger.roll_back(&page, version).await.map(|_| "roll-back"),
+                None => continue,
+            },
+            3 => ledger.purge(&page).await.map(|_| "purge"),
+            4 => ledger.invalidate_path(&page, at_ms).await.map(|()| "invalidate-path"),
+            5 => {
+                let prefix = Prefix::of(page.path());
+                ledger.invalidate_prefix(page.tenant(), &prefix, at_ms).await.map(|()| "invalidate-prefix")
+            }
+            _ => {
+                redrive(&sim, &mut rng);
+                Ok("redrive")
+            }
+        };
+        if let Ok(done) = done {
+            sim.happened(done);
+        }
+    }
+}
+
+/// After the chaos: what is pinned is set free, half of the dead letters are sent back.
+pub(crate) async fn tidy_up(sim: &Sim) {
+    let ledger = ledger(sim);
+    let pages: Vec<PageKey> = sim.pages.keys().cloned().collect();
+    for page in pages {
+        unpin(sim, &ledger, &page).await;
+    }
+    redrive(sim, &mut sim.rng(401));
+}
+
+/// Sets a pinned page free, and asks for what was wished for meanwhile. A live lease is waited for.
+async fn unpin(sim: &Sim, ledger: &Ledger, page: &PageKey) {
+    for _ in 0..100 {
+        match ledger.lookup(page).await {
+            Ok(state) if state.health.pinned() => {}
+            Ok(_) | Err(_) => return,
+        }
+        match ledger.unpin(page, upper_ms(ledger)).await {
+            Ok(Operation::Done(_)) => break,
+            Ok(Operation::Busy { .. } | Operation::Superseded) => tokio::time::sleep(Duration::from_secs(10)).await,
+            Ok(Operation::NotFound) | Err(_) => return,
+        }
+    }
+    let stack = &sim.queues.stack;
+    let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
+    let sender = Sender::new(sim.clean_clients(Actor::Producer).sqs, queues);
+    let _ = sender.send(&Message::path(page.tenant().as_str(), page.path().as_str())).await;
+}
+
+fn redrive(sim: &Sim, rng: &mut fastrand::Rng) {
+    for letter in sim.queues.dead_letters() {
+        if rng.bool()
+            && let Some(message) = sim.queues.redrive(letter.number)
+        {
+            sim.checker.redriven(&message);
+        }
+    }
+}
+
+async fn kept_versions(sim: &Sim, page: &PageKey) -> Vec<Version> {
+    let rows = sim.checker.store.partition(&page.pk(KeyLayout::default())).await;
+    rows.keys().filter_map(|sk| Version::of_sk(sk)).collect()
+}
+
+fn ledger(sim: &Sim) -> Ledger {
+    Ledger::new(&sim.clean_clients(Actor::Operator), &sim.queues.stack.table, KeyLayout::default())
+}
+
+/// The upper end of what AWS's time may be.
+fn upper_ms(ledger: &Ledger) -> u64 {
+    let time = ledger.time();
+    time.now_ms() + time.error_ms().unwrap_or(2_000)
+}

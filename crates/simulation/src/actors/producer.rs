@@ -1,0 +1,76 @@
+//! Services that ask for regenerations: once, twice, under a key, under a key that is taken, and in words that nobody understands.
+
+use std::sync::Arc;
+
+use everfresh_core::clients::Patience;
+use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender};
+
+use super::pause;
+use crate::check::Actor;
+use crate::run::{CHAOS, Sim};
+
+/// Sends so many messages while there is chaos, and edits pages before most of them.
+pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
+    let mut rng = sim.rng(300);
+    let stack = &sim.queues.stack;
+    let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
+    let clients = sim.clients(Actor::Producer, rng.u64(..), 0, Patience::WORKER);
+    let clean = sim.clean_clients(Actor::Producer);
+    let sender = Sender::new(clients.sqs.clone(), queues.clone());
+    // Two a time that falls well within the chaos.
+    let longest_ms = u64::try_from(CHAOS.as_millis()).unwrap_or(u64::MAX) * 3 / 2 / u64::from(messages);
+    let mut last: Option<Message> = None;
+    for _ in 0..messages {
+        pause(&sim, &mut rng, 0, longest_ms).await;
+        let page = sim.pages.any(&mut rng).clone();
+        let mut message = Message::path(page.tenant().as_str(), page.path().as_str());
+        if rng.u8(0..5) > 0 {
+            sim.sites.edit(&page.to_string());
+        }
+        match rng.u8(0..20) {
+            0..13 => {}
+            13 | 14 => message.reason = Reason::Expired,
+            15 | 16 => message.reason = Reason::Prewarm,
+            17 | 18 => message = Message::tag(page.tenant().as_str(), "all"),
+            _ => {
+                let poison = ["{", "", "{\"v\":9}", "[[[[[[[[", "{\"v\":1,\"tenant\":\"nobody\",\"path\":\"/\"}"];
+                let body = poison[rng.usize(0..poison.len())];
+                let body = if body.is_empty() { " " } else { body };
+                // Whether it arrives or not, it is not ours to lose.
+                let _ = clean.sqs.send_message().queue_url(&stack.queue).message_body(body).send().await;
+                continue;
+            }
+        }
+        match rng.u8(0..10) {
+            0 | 1 => message.idempotency_key = IdempotencyKey::parse(&format!("key-{}", rng.u16(..))).ok(),
+            // The last one's key again: the same wish, or by mistake another one.
+            2 => {
+                if let Some(last) = &last {
+                    message = if rng.bool() {
+                        last.clone()
+                    } else {
+                        Message { idempotency_key: last.idempotency_key.clone(), ..message }
+                    };
+                }
+            }
+            _ => {}
+        }
+        // A producer that hears nothing tries again, under the same key if it has one.
+        for _ in 0..3 {
+            if sender.send(&message).await.is_ok() {
+                break;
+            }
+        }
+        if rng.u8(0..6) == 0 {
+            sim.happened("double-fire");
+            let _ = sender.send(&message).await;
+        }
+        last = Some(message);
+    }
+    // Whatever the faults did, at least so many have arrived.
+    while (sim.queues.all().len() as u32) < messages {
+        let page = sim.pages.any(&mut rng).clone();
+        let message = Message::path(page.tenant().as_str(), page.path().as_str());
+        let _ = Sender::new(clean.sqs.clone(), queues.clone()).send(&message).await;
+    }
+}

@@ -1,0 +1,30 @@
+//! The real worker, serving side and sender, on real SDK clients, over the embedded table and bucket, in one thread with paused time:
+//! everything that can go wrong goes wrong by seed, and the invariants are checked at every step.
+//!
+//! # Layout
+//!
+//! | Where | What |
+//! |---|---|
+//! | [`run`] | one run: a seed in, a report out |
+//! | `actors` | who does what: workers, readers, producers, an operator, another language's helper |
+//! | [`wire`] | every request that arrives: applied, checked, written into the trace |
+//! | [`check`] | the invariants I1–I7 |
+//! | [`sabotage`] | the protocol without one of its guards, to see that it is missed |
+//! | [`queues`] | SQS by seed: at least once, in any order |
+//! | [`site`] | the tenants' sites: pages whose revision only grows |
+//! | [`mortal`] | invocations that die or freeze between two awaits |
+//! | [`store`], [`rows`], [`pages`] | what the checker looks at |
+//!
+//! The same seed gives the same trace, in any process.
+
+mod actors;
+pub mod check;
+pub mod mortal;
+pub mod pages;
+pub mod queues;
+pub mod rows;
+pub mod run;
+pub mod sabotage;
+pub mod site;
+pub mod store;
+pub mod wire;

@@ -1,0 +1,159 @@
+//! `everfresh-simulate`: runs seeds, and says what did not hold.
+#![allow(clippy::print_stdout, reason = "what a command prints is its result")]
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Parser;
+use everfresh_simulation::run::{Figures, Report, run};
+use everfresh_simulation::sabotage::Sabotage;
+
+#[derive(Debug, Parser)]
+#[command(about = "Runs the real code under every fault there is, by seed, and checks the invariants at every step")]
+struct Args {
+    /// How many seeds
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+
+    /// Run this seed alone and print every step
+    #[arg(long)]
+    replay: Option<u64>,
+
+    /// Take this guard away; then a violation is what is looked for
+    #[arg(long, value_enum)]
+    without: Option<Sabotage>,
+
+    /// Threads
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    // Renderers that panic are part of the game; their backtraces are not.
+    std::panic::set_hook(Box::new(|panic| {
+        if panic.payload().downcast_ref::<&str>() != Some(&"a bug in the renderer") {
+            eprintln!("{panic}");
+        }
+    }));
+    let args = Args::parse();
+    let done = match args.replay {
+        Some(seed) => replay(seed, args.without),
+        None => seeds(&args),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn replay(seed: u64, without: Option<Sabotage>) -> anyhow::Result<bool> {
+    let report = run(seed, without, true)?;
+    for line in &report.lines {
+        println!("{line}");
+    }
+    for violation in &report.violations {
+        println!("{:?} broken at {} ms: {}", violation.property, violation.at_ms, violation.what);
+    }
+    println!("seed {seed}, trace {}", report.trace);
+    Ok(report.violations.is_empty())
+}
+
+fn seeds(args: &Args) -> anyhow::Result<bool> {
+    let next = AtomicU64::new(args.from);
+    let end = args.from + args.seeds;
+    let total = Mutex::new((Figures::default(), Vec::<(u64, Report)>::new()));
+    let work = || -> anyhow::Result<()> {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                return Ok(());
+            }
+            let report = run(seed, args.without, false)?;
+            let Ok(mut total) = total.lock() else { return Ok(()) };
+            total.0.add(&report.figures);
+            if !report.violations.is_empty() {
+                total.1.push((seed, report));
+                // One is enough to know that a guard is missed.
+                if args.without.is_some() {
+                    next.store(end, Ordering::Relaxed);
+                }
+            }
+            if total.0.runs % 500 == 0 {
+                eprintln!("{} runs, {} with violations", total.0.runs, total.1.len());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..args.threads.max(1)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(done) => done,
+            Err(_) => anyhow::bail!("a run panicked"),
+        })
+    })?;
+    let Ok((figures, mut broken)) = total.into_inner() else { anyhow::bail!("a run panicked") };
+    broken.sort_by_key(|(seed, _)| *seed);
+    if args.json {
+        println!("{}", json(&figures, &broken));
+    } else {
+        print(&figures, &broken, args.without);
+    }
+    Ok(broken.is_empty())
+}
+
+fn json(figures: &Figures, broken: &[(u64, Report)]) -> serde_json::Value {
+    let broken: Vec<_> = broken
+        .iter()
+        .map(|(seed, report)| {
+            let first = &report.violations[0];
+            serde_json::json!({"seed": seed, "property": format!("{:?}", first.property), "what": first.what})
+        })
+        .collect();
+    serde_json::json!({
+        "runs": figures.runs, "steps": figures.steps, "messages": figures.messages, "commits": figures.commits,
+        "renders": figures.renders, "reads": figures.reads, "dead_letters": figures.dead_letters,
+        "faults": figures.faults, "outcomes": figures.outcomes, "cancellations": figures.cancellations,
+        "checks": figures.checks, "broken": broken,
+    })
+}
+
+fn print(figures: &Figures, broken: &[(u64, Report)], without: Option<Sabotage>) {
+    let Figures { runs, steps, messages, commits, renders, reads, dead_letters, .. } = figures;
+    println!(
+        "{runs} runs, {steps} requests, {messages} messages, {renders} renders, {commits} commits, {reads} reads, {dead_letters} dead letters"
+    );
+    let tables = [
+        ("faults", &figures.faults),
+        ("outcomes", &figures.outcomes),
+        ("refusals", &figures.cancellations),
+        ("checks", &figures.checks),
+    ];
+    for (title, table) in tables {
+        println!("\n{title}");
+        for (name, count) in table {
+            println!("  {name:<44} {count:>10}");
+        }
+    }
+    for (seed, report) in broken.iter().take(10) {
+        println!();
+        for violation in report.violations.iter().take(3) {
+            println!("{:?} broken at {} ms: {}", violation.property, violation.at_ms, violation.what);
+        }
+        let guard = without.and_then(|guard| clap::ValueEnum::to_possible_value(&guard));
+        let guard = guard.map(|value| format!(" --without {}", value.get_name())).unwrap_or_default();
+        println!("  replay: scripts/simulate --replay {seed}{guard}");
+    }
+    println!("\n{} of {runs} runs broke something", broken.len());
+}

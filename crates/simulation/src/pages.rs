@@ -1,0 +1,87 @@
+//! The pages of a simulation.
+
+use std::collections::BTreeMap;
+
+use everfresh_core::config::Config;
+use everfresh_core::domain::page_key::{KeyLayout, PageKey};
+
+/// Two tenants with the same paths, and routes of both recipes.
+pub const CONFIG: &str = r#"
+[tenant.acme]
+hosts  = ["www.acme.example"]
+render = { http = "https://origin.acme.example" }
+
+[[tenant.acme.route]]
+path       = "/p/{id}"
+revalidate = "60s"
+max_stale  = "1h"
+tags       = ["all", "p-{id}"]
+gate       = { min_bytes = 10, must_contain = "</html>" }
+
+[[tenant.acme.route]]
+path       = "/kept/{id}"
+revalidate = "90s"
+tags       = ["all"]
+history    = 5
+gate       = { must_contain = "</html>" }
+
+[tenant.globex]
+hosts  = ["globex.example"]
+render = { http = "https://origin.globex.example" }
+
+[[tenant.globex.route]]
+path       = "/p/{id}"
+revalidate = "60s"
+gate       = { must_contain = "</html>" }
+"#;
+
+/// The pages that are visited, edited and wished for.
+const PATHS: [(&str, &str); 4] = [
+    ("www.acme.example", "/p/1"),
+    ("www.acme.example", "/p/2"),
+    ("www.acme.example", "/kept/1"),
+    ("globex.example", "/p/1"),
+];
+
+/// Pages by name (`tenant/path`) and by partition.
+#[derive(Debug)]
+pub struct Pages {
+    keys: Vec<(String, PageKey)>,
+    pk_of: BTreeMap<String, String>,
+    name_of: BTreeMap<String, String>,
+}
+
+impl Pages {
+    /// The pages of `config`.
+    pub fn new(config: &Config) -> Self {
+        let mut pages = Self { keys: Vec::new(), pk_of: BTreeMap::new(), name_of: BTreeMap::new() };
+        for (host, path) in PATHS {
+            let Some(Ok(resolved)) = config.tenant_of_host(host).map(|tenant| tenant.resolve(path)) else { continue };
+            let (name, pk) = (resolved.page.to_string(), resolved.page.pk(KeyLayout::default()));
+            pages.pk_of.insert(name.clone(), pk.clone());
+            pages.name_of.insert(pk, name.clone());
+            pages.keys.push((name, resolved.page));
+        }
+        pages
+    }
+
+    /// One of them.
+    pub fn any(&self, rng: &mut fastrand::Rng) -> &PageKey {
+        &self.keys[rng.usize(0..self.keys.len())].1
+    }
+
+    /// The page whose partition that is.
+    pub fn by_pk(&self, pk: &str) -> Option<String> {
+        self.name_of.get(pk).cloned()
+    }
+
+    /// All names with their partitions.
+    pub fn all(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.pk_of.iter()
+    }
+
+    /// All pages.
+    pub fn keys(&self) -> impl Iterator<Item = &PageKey> {
+        self.keys.iter().map(|(_, page)| page)
+    }
+}

@@ -1,0 +1,308 @@
+//! One run: a seed in, everything that happened out.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clock::Clock;
+use everfresh_core::config::Config;
+use everfresh_local::engines::Engines;
+use everfresh_local::faults::{Fault, Faults, Rates};
+use everfresh_local::stack;
+
+use crate::actors;
+use crate::check::{Actor, Checker, Property, Violation};
+use crate::pages::{CONFIG, Pages};
+use crate::queues::Queues;
+use crate::sabotage::Sabotage;
+use crate::site::{Manner, Sites};
+use crate::store::Store;
+use crate::wire::Wire;
+
+/// When a simulation begins, by AWS's clock.
+const START_MS: u64 = 1_763_270_000_000;
+
+/// How long things go wrong.
+pub const CHAOS: Duration = Duration::from_secs(300);
+
+/// How long everything may take to come to rest afterwards.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The fewest workers and messages of a run.
+pub const LEAST_WORKERS: u32 = 3;
+/// The fewest messages of a run.
+pub const LEAST_MESSAGES: u32 = 20;
+
+/// What a run was like.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What did not hold.
+    pub violations: Vec<Violation>,
+    /// The hash of everything that arrived anywhere, and when.
+    pub trace: String,
+    /// A line per step, if asked for.
+    pub lines: Vec<String>,
+    /// What happened how often.
+    pub figures: Figures,
+}
+
+/// What happened how often.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Runs.
+    pub runs: u64,
+    /// Requests that arrived at a service.
+    pub steps: u64,
+    /// Messages that a queue took.
+    pub messages: u64,
+    /// Versions that were published.
+    pub commits: u64,
+    /// Renders that began.
+    pub renders: u64,
+    /// Pages that readers asked for.
+    pub reads: u64,
+    /// Letters in the dead-letter queue at the end.
+    pub dead_letters: u64,
+    /// Faults by kind, fates of invocations among them.
+    pub faults: BTreeMap<String, u64>,
+    /// What became of messages.
+    pub outcomes: BTreeMap<String, u64>,
+    /// What DynamoDB refused, and over which row.
+    pub cancellations: BTreeMap<String, u64>,
+    /// Checks by property.
+    pub checks: BTreeMap<String, u64>,
+}
+
+impl Figures {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Figures) {
+        self.runs += other.runs;
+        self.steps += other.steps;
+        self.messages += other.messages;
+        self.commits += other.commits;
+        self.renders += other.renders;
+        self.reads += other.reads;
+        self.dead_letters += other.dead_letters;
+        let maps = [
+            (&mut self.faults, &other.faults),
+            (&mut self.outcomes, &other.outcomes),
+            (&mut self.cancellations, &other.cancellations),
+            (&mut self.checks, &other.checks),
+        ];
+        for (sum, more) in maps {
+            for (name, count) in more {
+                *sum.entry(name.clone()).or_default() += count;
+            }
+        }
+    }
+}
+
+/// The world that the actors share.
+pub(crate) struct Sim {
+    pub(crate) seed: u64,
+    pub(crate) clock: Clock,
+    pub(crate) config: Config,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) sites: Sites,
+    pub(crate) queues: Queues,
+    pub(crate) checker: Checker,
+    pub(crate) wire: Wire,
+    rates: Rates,
+    calm: AtomicBool,
+    over: AtomicBool,
+    tally: Mutex<Tally>,
+}
+
+#[derive(Default)]
+struct Tally {
+    faults: Vec<Faults>,
+    happened: BTreeMap<String, u64>,
+    outcomes: BTreeMap<String, u64>,
+    reads: u64,
+}
+
+impl Sim {
+    async fn new(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<Self> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let started = tokio::time::Instant::now();
+        let clock = Clock::new(move || UNIX_EPOCH + Duration::from_millis(START_MS) + started.elapsed());
+        let engines = Engines::memory(clock.clone()).await?;
+        let config = Config::parse(CONFIG)?;
+        let pages = Arc::new(Pages::new(&config));
+        let slowest_ms = [50, 2_000, 20_000, 45_000][rng.usize(0..4)];
+        let failing = [0, 0, 60, 250][rng.usize(0..4)];
+        let sites = Sites::new(rng.u64(..), Manner { failing, slowest_ms });
+        let queues = Queues::new(clock.clone());
+        let store = Store::new(engines.clone(), clock.clone());
+        let checker = Checker::new(store, pages.clone(), sites.clone(), queues.clone());
+        let wire = Wire::new(engines, queues.clone(), checker.clone(), clock.clone(), sabotage, tell);
+        let clean = wire.way(Actor::Operator, Faults::none()).clients(clock.clone(), Patience::WORKER);
+        stack::provision_store(&clean).await?;
+        let rates = rates(&mut rng);
+        Ok(Self {
+            seed,
+            clock,
+            config,
+            pages,
+            sites,
+            queues,
+            checker,
+            wire,
+            rates,
+            calm: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            tally: Mutex::default(),
+        })
+    }
+
+    /// A generator of its own for each actor, so that one actor's draws do not shift another's.
+    pub(crate) fn rng(&self, actor: u64) -> fastrand::Rng {
+        fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(actor))
+    }
+
+    /// Clients of one machine, with faults while there is chaos and a clock that is off by `skew_ms`.
+    pub(crate) fn clients(&self, actor: Actor, seed: u64, skew_ms: i64, patience: Patience) -> Clients {
+        let faults = if self.is_calm() { Faults::none() } else { Faults::seeded(seed, self.rates.clone()) };
+        self.tally().faults.push(faults.clone());
+        self.wire.way(actor, faults).clients(self.clock.skewed_by_ms(skew_ms), patience)
+    }
+
+    /// Clients to which nothing happens.
+    pub(crate) fn clean_clients(&self, actor: Actor) -> Clients {
+        self.wire.way(actor, Faults::none()).clients(self.clock.clone(), Patience::WORKER)
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn happened(&self, what: &str) {
+        *self.tally().happened.entry(what.to_owned()).or_default() += 1;
+    }
+
+    pub(crate) fn outcome(&self, name: &str, count: u64) {
+        *self.tally().outcomes.entry(name.to_owned()).or_default() += count;
+    }
+
+    pub(crate) fn read(&self) {
+        self.tally().reads += 1;
+    }
+
+    /// From now on nothing goes wrong that has not gone wrong already.
+    fn calm_down(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+        self.sites.heal();
+        for faults in &self.tally().faults {
+            faults.clear();
+        }
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn report(&self) -> Report {
+        let tally = self.tally();
+        let mut faults = tally.happened.clone();
+        for source in &tally.faults {
+            for (kind, count) in source.fired() {
+                *faults.entry(kind.to_owned()).or_default() += count;
+            }
+        }
+        let checks = self.checker.checks().into_iter().map(|(property, count)| (format!("{property:?}"), count));
+        Report {
+            violations: self.checker.violations(),
+            trace: self.wire.trace(),
+            lines: self.wire.lines(),
+            figures: Figures {
+                runs: 1,
+                steps: self.wire.steps(),
+                messages: self.queues.all().len() as u64,
+                commits: self.checker.commits(),
+                renders: self.sites.renders(),
+                reads: tally.reads,
+                dead_letters: self.queues.dead_letters().len() as u64,
+                faults,
+                outcomes: tally.outcomes.clone(),
+                cancellations: self.wire.cancellations(),
+                checks: checks.collect(),
+            },
+        }
+    }
+}
+
+/// How often each fault happens in this run: some runs are mild, some are wild, and each has its favourites.
+fn rates(rng: &mut fastrand::Rng) -> Rates {
+    let most = [20, 100, 300][rng.usize(0..3)];
+    let seconds = |rng: &mut fastrand::Rng, most| Duration::from_millis(rng.u64(50..=most));
+    let faults = [
+        Fault::FailBefore,
+        Fault::FailAfter,
+        Fault::LoseResponse,
+        Fault::Cut,
+        Fault::Delay(seconds(rng, 2_000)),
+        Fault::Delay(seconds(rng, 90_000)),
+        Fault::DuplicateLater(seconds(rng, 5_000)),
+        Fault::DuplicateLater(seconds(rng, 200_000)),
+        Fault::Hang,
+        Fault::Silence,
+        Fault::Conflict,
+        Fault::InProgress,
+        Fault::Throttle,
+    ];
+    Rates(faults.into_iter().map(|fault| (fault, rng.u32(0..=most))).collect())
+}
+
+/// Runs one seed from beginning to end. With `tell`, the report has a line per step.
+pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<Report> {
+    everfresh_core::chance::make_predictable();
+    fastrand::seed(seed);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    runtime.block_on(async {
+        let sim = Arc::new(Sim::new(seed, sabotage, tell).await?);
+        let mut rng = sim.rng(0);
+        let workers = LEAST_WORKERS + rng.u32(0..3);
+        let mut tasks = Vec::new();
+        for index in 0..workers {
+            tasks.push(tokio::spawn(actors::worker(sim.clone(), u64::from(index))));
+        }
+        for index in 0..2 {
+            tasks.push(tokio::spawn(actors::reader(sim.clone(), index)));
+        }
+        let producer = tokio::spawn(actors::producer(sim.clone(), LEAST_MESSAGES + rng.u32(0..15)));
+        let operator = tokio::spawn(actors::operator(sim.clone()));
+        let foreign = tokio::spawn(actors::foreign(sim.clone()));
+        tokio::time::sleep(CHAOS).await;
+        sim.calm_down();
+        // They end with the chaos; what they have begun, they finish.
+        for ending in [producer, operator, foreign] {
+            ending.await?;
+        }
+        actors::tidy_up(&sim).await;
+        come_to_rest(&sim).await;
+        sim.over.store(true, Ordering::Relaxed);
+        for task in tasks {
+            task.await?;
+        }
+        sim.checker.quiet();
+        sim.checker.up_to_date();
+        Ok(sim.report())
+    })
+}
+
+/// Waits until no message is left, or until it is clear that some never will be handled.
+async fn come_to_rest(sim: &Sim) {
+    let end = tokio::time::Instant::now() + LONGEST;
+    while !sim.queues.waiting().is_empty() && tokio::time::Instant::now() < end {
+        if sim.checker.violations().iter().any(|violation| violation.property != Property::I6) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}

@@ -1,0 +1,143 @@
+//! The protocol with one guard taken away, below the SDK: the code under test stays as it is, and what it sends is changed on the way.
+//! Each of these must be found, or the simulation shows nothing.
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use http::Response;
+use serde_json::{Value, json};
+
+use crate::check::Actor;
+
+/// A guard that is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Sabotage {
+    /// A commit is not conditioned on the META that lookup saw.
+    MetaCondition,
+    /// A commit spends LOCK whoever has it.
+    LockTokenCondition,
+    /// A claim is written over whatever record is there.
+    ClaimOnce,
+    /// A takeover is not conditioned on the record that was judged.
+    TakeoverExact,
+    /// A crashed worker's claim never runs out.
+    TakeoverOfExpired,
+    /// FAILED is written over whatever record is there.
+    FailConditioned,
+    /// A claim is given back whoever has it.
+    GiveBackConditioned,
+    /// Coverage keeps no distance between two clocks.
+    CoverageEpsilon,
+    /// A version claims to have seen everything up to its commit.
+    SourceBeforeRender,
+    /// A row of another language's grants changes.
+    ForeignRowCoversNobody,
+    /// The body is stored some time after the commit.
+    UploadBeforeCommit,
+    /// What the function reports as failed is acked all the same.
+    BusyIsNotAcked,
+    /// A rejected message is acked without a dead letter.
+    RejectBeforeAck,
+    /// A pin does not move META.
+    PinMovesMeta,
+}
+
+impl Sabotage {
+    /// Changes a request of this actor. None lets it pass as it is now; otherwise it is answered so and never arrives.
+    pub fn request(self, actor: Actor, operation: &str, request: &mut Value, now_ms: u64) -> Option<Response<Bytes>> {
+        let worker = actor == Actor::Worker;
+        match self {
+            Sabotage::MetaCondition if worker => on_item(request, "META", always),
+            Sabotage::LockTokenCondition if worker => on_item(request, "LOCK", |delete| {
+                if delete["ConditionExpression"].as_str().is_some_and(|text| text.contains(":token")) {
+                    always(delete);
+                }
+            }),
+            Sabotage::ClaimOnce | Sabotage::TakeoverExact if worker && operation == "PutItem" => {
+                let is_claim = request["Item"]["sk"]["S"].as_str().is_some_and(|sk| sk.starts_with("REQ#"));
+                let is_takeover = request["ExpressionAttributeValues"][":old_status"].is_object();
+                if is_claim && is_takeover == (self == Sabotage::TakeoverExact) {
+                    always(request);
+                }
+            }
+            Sabotage::TakeoverOfExpired if worker && operation == "PutItem" => {
+                if request["Item"]["claim_expires_ms"].is_object() {
+                    request["Item"]["claim_expires_ms"] = json!({"N": "99999999999999"});
+                }
+            }
+            Sabotage::FailConditioned if worker => on_item(request, "REQ#", |update| {
+                if update["ExpressionAttributeValues"][":failed"].is_object() {
+                    always(update);
+                }
+            }),
+            Sabotage::GiveBackConditioned if worker => {
+                let gives_back = |update: &Value| update["ExpressionAttributeValues"][":expired"].is_object();
+                if gives_back(request) {
+                    always(request);
+                }
+                on_item(request, "REQ#", |update| {
+                    if gives_back(update) {
+                        always(update);
+                    }
+                });
+            }
+            Sabotage::SourceBeforeRender if worker => on_item(request, "META", |update| {
+                let names = update["ExpressionAttributeNames"].as_object().cloned().unwrap_or_default();
+                let placeholder = names.iter().find(|(_, name)| name.as_str() == Some("source_ms"));
+                if let Some((placeholder, _)) = placeholder {
+                    let value = placeholder.replace('#', ":");
+                    update["ExpressionAttributeValues"][value] = json!({"N": now_ms.to_string()});
+                }
+            }),
+            Sabotage::RejectBeforeAck if worker && operation == "SendMessage" => {
+                let mut answer = Response::new(Bytes::from_static(br#"{"MessageId":"lost","MD5OfMessageBody":""}"#));
+                answer
+                    .headers_mut()
+                    .insert("content-type", http::HeaderValue::from_static("application/x-amz-json-1.0"));
+                return Some(answer);
+            }
+            Sabotage::PinMovesMeta if actor == Actor::Operator => {
+                let pins = request["TransactItems"].as_array().is_some_and(|items| {
+                    items.iter().any(|item| item["Update"]["UpdateExpression"] == "SET pinned_at_ms = :at")
+                });
+                if let Some(items) = request.get_mut("TransactItems").and_then(Value::as_array_mut).filter(|_| pins) {
+                    items.retain(|item| item["Update"]["Key"]["sk"]["S"] != "META");
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Changes an answer.
+    pub fn response(self, actor: Actor, operation: &str, response: &mut Value) {
+        if self != Sabotage::ForeignRowCoversNobody || actor != Actor::Worker || operation != "Query" {
+            return;
+        }
+        for row in response.get_mut("Items").and_then(Value::as_array_mut).into_iter().flatten() {
+            if row["sk"]["S"] == "META" && row["source_ms"].is_null() {
+                let seconds: u64 = row["generated_at"]["N"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+                row["source_ms"] = json!({"N": (seconds * 1000).to_string()});
+            }
+        }
+    }
+}
+
+/// The condition holds whatever the row is. Its values are still mentioned, for DynamoDB refuses values that are not.
+fn always(operation: &mut Value) {
+    if let Some(condition) = operation["ConditionExpression"].as_str() {
+        let weak = format!("({condition}) OR attribute_exists(pk) OR attribute_not_exists(pk)");
+        operation["ConditionExpression"] = json!(weak);
+    }
+}
+
+/// Changes the operation of a transaction on a row whose sort key begins so.
+fn on_item(request: &mut Value, sk: &str, change: impl Fn(&mut Value)) {
+    for item in request.get_mut("TransactItems").and_then(Value::as_array_mut).into_iter().flatten() {
+        for operation in item.as_object_mut().into_iter().flat_map(|item| item.values_mut()) {
+            let key = operation["Key"]["sk"]["S"].as_str().or(operation["Item"]["sk"]["S"].as_str());
+            if key.is_some_and(|key| key.starts_with(sk)) {
+                change(operation);
+            }
+        }
+    }
+}

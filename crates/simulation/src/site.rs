@@ -1,0 +1,123 @@
+//! The tenants' sites: each page has a revision that only grows, and what is rendered says which one it saw.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use everfresh_core::domain::artifact::Rendered;
+use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
+use futures::future::BoxFuture;
+
+/// How often renders fail, in tenths of a percent, and how long they take.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// Renders that fail one way or another.
+    pub failing: u16,
+    /// The longest that a render takes.
+    pub slowest_ms: u64,
+}
+
+/// All sites.
+#[derive(Clone, Debug)]
+pub struct Sites {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    revisions: BTreeMap<String, u64>,
+    renders: u64,
+    manner: Manner,
+    rng: fastrand::Rng,
+}
+
+impl Sites {
+    /// Sites whose every page is at revision 0.
+    pub fn new(seed: u64, manner: Manner) -> Self {
+        let rng = fastrand::Rng::with_seed(seed);
+        Self { state: Arc::new(Mutex::new(State { revisions: BTreeMap::new(), renders: 0, manner, rng })) }
+    }
+
+    /// Somebody edits the page.
+    pub fn edit(&self, page: &str) {
+        *self.state().revisions.entry(page.to_owned()).or_default() += 1;
+    }
+
+    /// The page's revision now.
+    pub fn revision(&self, page: &str) -> u64 {
+        self.state().revisions.get(page).copied().unwrap_or_default()
+    }
+
+    /// From now on nothing fails.
+    pub fn heal(&self) {
+        self.state().manner.failing = 0;
+    }
+
+    /// How many renders began.
+    pub fn renders(&self) -> u64 {
+        self.state().renders
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a render of `page` at `revision` looks like.
+pub fn body(page: &str, revision: u64) -> String {
+    format!("<html>{page} revision {revision}</html>")
+}
+
+/// The page and the revision that a body shows; none if it is no render of ours.
+pub fn read(body: &str) -> Option<(&str, u64)> {
+    let inner = body.strip_prefix("<html>")?.strip_suffix("</html>")?;
+    let (page, revision) = inner.split_once(" revision ")?;
+    Some((page, revision.parse().ok()?))
+}
+
+enum Failing {
+    Not,
+    Status(u16),
+    Unreachable,
+    Panics,
+    Hangs,
+    Empty,
+}
+
+impl Renderer for Sites {
+    fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
+        Box::pin(async move {
+            let page = request.page.to_string();
+            // The source is read when the render begins.
+            let (content, takes, failing) = {
+                let mut state = self.state();
+                state.renders += 1;
+                let manner = state.manner;
+                let failing = match state.rng.u16(0..1000) {
+                    ticket if ticket >= manner.failing => Failing::Not,
+                    _ => match state.rng.u8(0..6) {
+                        0 => Failing::Status(500),
+                        1 => Failing::Status(302),
+                        2 => Failing::Unreachable,
+                        3 => Failing::Panics,
+                        4 => Failing::Hangs,
+                        _ => Failing::Empty,
+                    },
+                };
+                let takes = state.rng.u64(0..=manner.slowest_ms);
+                (body(&page, state.revisions.get(&page).copied().unwrap_or_default()), takes, failing)
+            };
+            tokio::time::sleep(Duration::from_millis(takes)).await;
+            let (status, content) = match failing {
+                Failing::Not => (200, content),
+                Failing::Status(status) => (status, content),
+                Failing::Empty => (200, String::new()),
+                Failing::Unreachable => return Err(RenderFailure::Unreachable("nobody answers".into())),
+                Failing::Panics => std::panic::panic_any("a bug in the renderer"),
+                Failing::Hangs => std::future::pending().await,
+            };
+            let headers = vec![("content-type".to_owned(), "text/html".to_owned())];
+            Ok(Rendered { status, headers, body: content.into_bytes().into(), declared_bytes: None })
+        })
+    }
+}

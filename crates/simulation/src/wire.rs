@@ -1,0 +1,241 @@
+//! Everything that arrives at a service passes here: changed if a guard is to be missing, applied, checked, and written into the trace.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use everfresh_core::clock::Clock;
+use everfresh_local::engines::{Engines, Service};
+use everfresh_local::faults::{Call, Faults};
+use everfresh_local::in_process::InProcess;
+use futures::FutureExt;
+use http::{HeaderValue, Request, Response};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::check::{Actor, Checker};
+use crate::queues::Queues;
+use crate::sabotage::Sabotage;
+
+/// Operations that change the table.
+const WRITES: [&str; 4] = ["TransactWriteItems", "PutItem", "UpdateItem", "DeleteItem"];
+
+/// The way to the services, for every actor.
+#[derive(Clone)]
+pub struct Wire {
+    engines: Engines,
+    queues: Queues,
+    checker: Checker,
+    clock: Clock,
+    sabotage: Option<Sabotage>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What went over the wire.
+#[derive(Default)]
+struct Seen {
+    trace: Sha256,
+    steps: u64,
+    cancellations: BTreeMap<String, u64>,
+    lines: Option<Vec<String>>,
+}
+
+impl Wire {
+    /// A wire to these services. With `tell`, it keeps a line per step.
+    pub fn new(
+        engines: Engines,
+        queues: Queues,
+        checker: Checker,
+        clock: Clock,
+        sabotage: Option<Sabotage>,
+        tell: bool,
+    ) -> Self {
+        let seen = Seen { lines: tell.then(Vec::new), ..Seen::default() };
+        Self { engines, queues, checker, clock, sabotage, seen: Arc::new(Mutex::new(seen)) }
+    }
+
+    /// One machine's way, on which `faults` happen.
+    pub fn way(&self, actor: Actor, faults: Faults) -> InProcess {
+        let wire = self.clone();
+        let answer = move |request| wire.clone().arrive(actor, request).boxed();
+        InProcess::over(Arc::new(answer), faults)
+    }
+
+    /// Which guard is missing.
+    pub fn sabotage(&self) -> Option<Sabotage> {
+        self.sabotage
+    }
+
+    async fn arrive(self, actor: Actor, request: Request<Bytes>) -> Response<Bytes> {
+        let call = Call::of(&request);
+        let path = request.uri().path().to_owned();
+        let (parts, body) = request.into_parts();
+        let mut json: Value = match call.service {
+            Service::S3 => Value::Null,
+            Service::DynamoDb | Service::Sqs => serde_json::from_slice(&body).unwrap_or_default(),
+        };
+        let mut request = Request::from_parts(parts, body);
+        if let Some(sabotage) = self.sabotage {
+            if let Some(answer) = sabotage.request(actor, &call.operation, &mut json, self.clock.now_ms()) {
+                return answer;
+            }
+            if call.service != Service::S3 {
+                *request.body_mut() = Bytes::from(json.to_string());
+            }
+        }
+        let late = self.sabotage == Some(Sabotage::UploadBeforeCommit) && actor == Actor::Worker;
+        if late && call.operation == "PutObject" {
+            let mut answer = Response::new(Bytes::new());
+            answer.headers_mut().insert("etag", HeaderValue::from_static("\"late\""));
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                self.apply(actor, &call, &path, request, &Value::Null).await;
+            });
+            return answer;
+        }
+        self.apply(actor, &call, &path, request, &json).await
+    }
+
+    async fn apply(
+        &self,
+        actor: Actor,
+        call: &Call,
+        path: &str,
+        request: Request<Bytes>,
+        json: &Value,
+    ) -> Response<Bytes> {
+        let object = (call.operation == "PutObject").then(|| request.body().clone());
+        let mut response = match call.service {
+            Service::Sqs => {
+                let date = httpdate(&self.clock);
+                let mut response = self.queues.call(&request, |message| self.checker.sent(message));
+                response.headers_mut().insert("date", date);
+                response
+            }
+            Service::DynamoDb | Service::S3 => self.engines.call(request).await,
+        };
+        let ok = response.status().is_success();
+        if let (true, Some(body)) = (ok, &object) {
+            self.checker.store.stored(path, body);
+        }
+        self.step(actor, call, &response, json);
+        if ok && WRITES.contains(&call.operation.as_str()) {
+            self.checker.written(actor, json).await;
+        }
+        if let Some(sabotage) = self.sabotage
+            && call.operation == "Query"
+            && let Ok(mut json) = serde_json::from_slice(response.body())
+        {
+            sabotage.response(actor, &call.operation, &mut json);
+            *response.body_mut() = Bytes::from(json.to_string());
+        }
+        response
+    }
+
+    fn step(&self, actor: Actor, call: &Call, response: &Response<Bytes>, request: &Value) {
+        let now_ms = self.checker.store.since_start_ms();
+        let status = response.status().as_u16();
+        let refusal = if status == 400 { refusal(response.body(), request) } else { Vec::new() };
+        let mut seen = self.seen();
+        seen.steps += 1;
+        let line = format!("{now_ms} {actor:?} {} {status} {}", call.operation, refusal.join(","));
+        seen.trace.update(line.as_bytes());
+        let mut rows = String::new();
+        canonical(request, &mut rows);
+        seen.trace.update(rows.as_bytes());
+        if let Some(lines) = &mut seen.lines {
+            lines.push(format!("{line} {}", subject(request)));
+        }
+        for class in refusal {
+            *seen.cancellations.entry(class).or_default() += 1;
+        }
+    }
+
+    /// The hash of everything that arrived, and when.
+    pub fn trace(&self) -> String {
+        let digest = self.seen().trace.clone().finalize();
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// How many requests arrived.
+    pub fn steps(&self) -> u64 {
+        self.seen().steps
+    }
+
+    /// Refusals by class.
+    pub fn cancellations(&self) -> BTreeMap<String, u64> {
+        self.seen().cancellations.clone()
+    }
+
+    /// A line per step, if they are kept.
+    pub fn lines(&self) -> Vec<String> {
+        self.seen().lines.clone().unwrap_or_default()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What DynamoDB refused, by the row that stood in the way.
+fn refusal(body: &[u8], request: &Value) -> Vec<String> {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let kind = body["__type"].as_str().and_then(|kind| kind.rsplit('#').next()).unwrap_or_default();
+    match body["CancellationReasons"].as_array() {
+        None => vec![format!("{kind} on {}", row(request))],
+        Some(reasons) => reasons
+            .iter()
+            .enumerate()
+            .filter(|(_, reason)| reason["Code"].as_str().is_some_and(|code| code != "None"))
+            .map(|(index, reason)| {
+                let operation = request["TransactItems"][index].as_object().and_then(|item| item.values().next());
+                format!("{} on {}", reason["Code"].as_str().unwrap_or_default(), row(operation.unwrap_or(&Value::Null)))
+            })
+            .collect(),
+    }
+}
+
+/// The kind of row that an operation is about.
+fn row(operation: &Value) -> String {
+    let sk = operation["Key"]["sk"]["S"].as_str().or(operation["Item"]["sk"]["S"].as_str()).unwrap_or_default();
+    sk.split('#').next().unwrap_or_default().to_owned()
+}
+
+/// For people: what a request is about.
+fn subject(request: &Value) -> String {
+    let mut keys = Vec::new();
+    let operations = request["TransactItems"].as_array().cloned().unwrap_or_else(|| vec![request.clone()]);
+    for operation in &operations {
+        let inner = operation.as_object().and_then(|item| item.values().next()).unwrap_or(operation);
+        for value in [operation, inner] {
+            let sk = value["Key"]["sk"]["S"].as_str().or(value["Item"]["sk"]["S"].as_str());
+            keys.extend(sk.map(str::to_owned));
+        }
+    }
+    keys.dedup();
+    keys.extend(request["MessageBody"].as_str().map(str::to_owned));
+    keys.join(" ")
+}
+
+/// One text for one value, whatever order its fields came in.
+fn canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let sorted: BTreeMap<&String, &Value> = map.iter().collect();
+            text.push('{');
+            for (name, value) in sorted {
+                text.push_str(name);
+                canonical(value, text);
+            }
+            text.push('}');
+        }
+        Value::Array(list) => list.iter().for_each(|value| canonical(value, text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => text.push_str(&value.to_string()),
+    }
+}
+
+fn httpdate(clock: &Clock) -> HeaderValue {
+    HeaderValue::try_from(everfresh_serve::rules::conditional::http_date(clock.now_ms() / 1000))
+        .unwrap_or(HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT"))
+}
