@@ -18,6 +18,9 @@ const STATUS: &str = "facetheory-status";
 const CONTENT_TYPE: &str = "facetheory-content-type";
 const CONTENT_SECURITY_POLICY: &str = "facetheory-content-security-policy";
 
+/// What an object's type is if its uploader said nothing: S3's word for it, and what several SDKs send by themselves.
+const UNDESCRIBED: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
+
 /// The longest policy that fits beside the rest.
 const LONGEST_POLICY: usize = 1024;
 
@@ -61,6 +64,8 @@ pub enum Download {
     Found(StoredBody),
     /// There is no such object, or the bucket does not say whether there is.
     Missing,
+    /// It has more bytes than were asked for. That says nothing about the bucket, only about who wrote it.
+    TooLarge,
 }
 
 /// The body could not be read; perhaps it can be later.
@@ -106,7 +111,7 @@ impl Artifacts {
         }
     }
 
-    /// Reads a body of at most `max_bytes`. More is an error: whoever wrote it, it cannot be answered with.
+    /// Reads a body of at most `max_bytes`.
     pub async fn download(&self, key: &str, max_bytes: u64) -> Result<Download, DownloadError> {
         let failed = |why: String| DownloadError { bucket: self.bucket.clone(), key: key.to_owned(), why };
         let object = match self.s3.get_object().bucket(&self.bucket).key(key).send().await {
@@ -116,7 +121,7 @@ impl Artifacts {
         };
         let announced = object.content_length.and_then(|bytes| u64::try_from(bytes).ok());
         if announced.is_none_or(|bytes| bytes > max_bytes) {
-            return Err(failed(format!("it has more than {max_bytes} bytes")));
+            return Ok(Download::TooLarge);
         }
         let (status, content_type, content_security_policy) = described(&object);
         let bytes = object.body.collect().await.map_err(|error| failed(error.to_string()))?.into_bytes();
@@ -154,6 +159,7 @@ fn is_missing(error: &SdkError<GetObjectError>) -> bool {
 fn described(object: &GetObjectOutput) -> (Option<u16>, Option<String>, Option<String>) {
     let metadata = |name: &str| object.metadata().and_then(|metadata| metadata.get(name));
     let status = metadata(STATUS).and_then(|text| text.parse().ok());
-    let content_type = metadata(CONTENT_TYPE).or(object.content_type.as_ref());
+    let of_object = object.content_type.as_ref().filter(|known| !UNDESCRIBED.contains(&known.as_str()));
+    let content_type = metadata(CONTENT_TYPE).or(of_object);
     (status, content_type.cloned(), metadata(CONTENT_SECURITY_POLICY).cloned())
 }

@@ -47,6 +47,11 @@ impl Ledger {
         Self { dynamodb: clients.dynamodb.clone(), table: table.into(), layout, time: clients.time.clone() }
     }
 
+    /// How its keys are laid out.
+    pub fn layout(&self) -> KeyLayout {
+        self.layout
+    }
+
     /// The table's name.
     pub fn table(&self) -> &str {
         &self.table

@@ -12,7 +12,7 @@ use self::keep::{Kept, keep_lease};
 use crate::artifacts::Artifacts;
 use crate::chance;
 use crate::config::{Ladder, Resolved, TenantConfig, jittered};
-use crate::domain::artifact::{Artifact, Rendered, etag, object_key};
+use crate::domain::artifact::{Artifact, Rendered, etag, locate, object_key};
 use crate::domain::coverage::Coverage;
 use crate::domain::events::Stage;
 use crate::domain::gate::{Gate, Life, Passed};
@@ -260,14 +260,20 @@ impl Regenerator {
         let page = &job.resolved.page;
         let previous = state.meta.as_ref();
         let seen = Seen::of(previous);
-        let same =
-            previous.filter(|meta| is_unchanged(meta, &passed.artifact) && !job.lost.contains(&meta.s3_key.as_str()));
+        let same = previous.filter(|meta| is_unchanged(meta, &passed.artifact) && self.has_body(job, meta));
         let meta = self.next_meta(job, &seen, passed, source_ms, same);
         let keep_version = same.is_none() && job.resolved.route.history > 0;
         let health = &state.health;
         let clear_failures = health.failures > 0 || health.next_attempt_ms.is_some();
         tracing::debug!(%page, unchanged = same.is_some(), "about to publish {page}");
         Publication { meta, seen, keep_version, clear_failures, unchanged: same.is_some() }
+    }
+
+    /// Whether readers can have the body that `meta` points at, as far as is known. If not, the same content is uploaded again.
+    fn has_body(&self, job: &Job<'_>, meta: &Meta) -> bool {
+        let (bucket, layout) = (self.artifacts.bucket(), self.ledger.layout());
+        let readable = locate(&meta.s3_key, bucket, &job.tenant.tenant, layout).is_ok();
+        readable && !job.lost.contains(&meta.s3_key.as_str())
     }
 
     fn next_meta(&self, job: &Job<'_>, seen: &Seen, passed: &Passed, source_ms: u64, same: Option<&Meta>) -> Meta {

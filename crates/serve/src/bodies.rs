@@ -1,9 +1,10 @@
-//! Bodies as this instance has them. A key never gets another body, so a copy is good for ever.
+//! Bodies as this instance has them. What a name stands for never changes, so a copy is good for ever.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use everfresh_core::artifacts::{Artifacts, Download, DownloadError, StoredBody};
+use everfresh_core::domain::page::Meta;
 
 use crate::flights::Flights;
 use crate::memory::Memory;
@@ -24,10 +25,29 @@ pub(crate) enum Fetched {
         /// No call was made.
         from_memory: bool,
     },
-    /// The bucket has no such object.
+    /// The bucket has no such object, or none that can be answered with.
     Missing,
     /// The bucket does not answer.
     Down,
+}
+
+/// Where a body is, and what it is remembered by.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyName {
+    key: String,
+    unique: String,
+}
+
+impl BodyName {
+    /// The name of the body under `key`, as `meta` has it. A key of ours never gets another body (I4). A helper of another language may
+    /// overwrite its own, so there the version is part of the name.
+    pub(crate) fn new(key: &str, meta: &Meta) -> Self {
+        let unique = match meta.is_foreign() {
+            true => format!("{key}\n{}\n{}", meta.generated_at, meta.etag.as_deref().unwrap_or_default()),
+            false => key.to_owned(),
+        };
+        Self { key: key.to_owned(), unique }
+    }
 }
 
 type Fetching = Result<Option<Arc<StoredBody>>, Arc<DownloadError>>;
@@ -60,29 +80,30 @@ impl Bodies {
         let _ = self.artifacts.download("everfresh-warm-up", 0).await;
     }
 
-    /// The body under `key`, if memory has it.
-    pub(crate) fn remembered(&self, key: &str) -> Option<Arc<StoredBody>> {
-        self.known().get(&key.to_owned())
+    /// The body of that name, if memory has it.
+    pub(crate) fn remembered(&self, name: &BodyName) -> Option<Arc<StoredBody>> {
+        self.known().get(&name.unique)
     }
 
-    /// The body under `key`. `now_ms` is the sandbox's own time. With `spare`, somebody can do without it: then a bucket that has
+    /// The body of that name. `now_ms` is the sandbox's own time. With `spare`, somebody can do without it: then a bucket that has
     /// just failed is not asked.
-    pub(crate) async fn fetch(&self, key: &str, spare: bool, now_ms: u64) -> Fetched {
-        if let Some(body) = self.remembered(key) {
+    pub(crate) async fn fetch(&self, name: &BodyName, spare: bool, now_ms: u64) -> Fetched {
+        if let Some(body) = self.remembered(name) {
             return Fetched::Here { body, from_memory: true };
         }
         if spare && self.trouble.avoid(now_ms) {
             return Fetched::Down;
         }
-        let download = download(self.artifacts.clone(), key.to_owned());
-        let fetched = tokio::time::timeout(LONGEST, self.fetching.join(key.to_owned(), download)).await;
+        let download = download(self.artifacts.clone(), name.key.clone());
+        let fetched = tokio::time::timeout(LONGEST, self.fetching.join(name.unique.clone(), download)).await;
         match fetched {
             Ok(Ok(found)) => {
                 if self.trouble.answered() {
                     tracing::info!("the bucket answers again");
                 }
                 let Some(body) = found else { return Fetched::Missing };
-                self.known().insert(key.to_owned(), body.clone(), body.bytes.len() + key.len() + 256);
+                let weight = body.bytes.len() + name.unique.len() + 256;
+                self.known().insert(name.unique.clone(), body.clone(), weight);
                 Fetched::Here { body, from_memory: false }
             }
             Ok(Err(error)) => self.failed(&error.to_string(), now_ms),
@@ -107,5 +128,10 @@ async fn download(artifacts: Artifacts, key: String) -> Fetching {
     match artifacts.download(&key, MOST_BYTES).await? {
         Download::Found(body) => Ok(Some(Arc::new(body))),
         Download::Missing => Ok(None),
+        Download::TooLarge => {
+            let bucket = artifacts.bucket();
+            tracing::error!(bucket, key, "s3://{bucket}/{key} has more bytes than can be answered with");
+            Ok(None)
+        }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Read with a type of our own, and loosely: a field that is missing or odd must cost one reader a refusal, not the invocation.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::reply::Reply;
 use crate::request::Request;
@@ -15,24 +16,38 @@ use crate::request::Request;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpEvent {
+    #[serde(deserialize_with = "loosely")]
     raw_path: String,
+    #[serde(deserialize_with = "loosely")]
     raw_query_string: String,
+    #[serde(deserialize_with = "loosely")]
     cookies: Vec<String>,
+    #[serde(deserialize_with = "loosely")]
     headers: HashMap<String, String>,
+    #[serde(deserialize_with = "loosely")]
     request_context: RequestContext,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RequestContext {
+    #[serde(deserialize_with = "loosely")]
     http: Http,
+    #[serde(deserialize_with = "loosely")]
     stage: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Http {
+    #[serde(deserialize_with = "loosely")]
     method: String,
+}
+
+/// A field that is not what it should be, `null` for one, counts as missing.
+fn loosely<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(deserializer: D) -> Result<T, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
 /// What Lambda is answered.
@@ -51,14 +66,23 @@ impl From<HttpEvent> for Request {
         if !event.raw_query_string.is_empty() {
             target = format!("{target}?{}", event.raw_query_string);
         }
-        let headers = event.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
-        let headers: Vec<(String, String)> = headers.collect();
+        let headers = joined(event.headers);
         let mut cookies = event.cookies;
         // An emulator may leave them in their header.
         let in_header = headers.iter().filter(|(name, _)| name == "cookie");
         cookies.extend(in_header.flat_map(|(_, value)| value.split(';')).map(|cookie| cookie.trim().to_owned()));
         Request { method: event.request_context.http.method, target, headers, cookies }
     }
+}
+
+/// Headers by their names in lower case. Two that are told apart by case only are one, as the order of neither is known.
+fn joined(headers: HashMap<String, String>) -> Vec<(String, String)> {
+    let mut by_name: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in headers {
+        let all = by_name.entry(name.to_ascii_lowercase()).or_default();
+        *all = if all.is_empty() { value } else { format!("{all}, {value}") };
+    }
+    by_name.into_iter().collect()
 }
 
 /// An HTTP API puts the name of a stage before the path, unless it is the default one.
@@ -148,8 +172,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_empty_and_refused_later() {
-        assert_eq!(request(json!({})), Request::default());
+    fn what_is_missing_or_odd_is_empty_and_refused_later() {
+        for event in [
+            json!({}),
+            json!({"rawPath": null, "rawQueryString": null, "cookies": null, "headers": null, "requestContext": null}),
+            json!({"rawPath": 7, "cookies": "a=1", "headers": ["host"], "requestContext": {"http": null, "stage": 1}}),
+            json!({"headers": {"host": null}, "requestContext": {"http": {"method": ["GET"]}}, "body": {"a": 1}}),
+        ] {
+            assert_eq!(request(event), Request::default());
+        }
+    }
+
+    #[test]
+    fn a_header_that_comes_in_two_cases_is_ambiguous_and_not_a_matter_of_luck() {
+        let request = request(json!({"headers": {"Host": "www.acme.example", "host": "globex.example"}}));
+        let host = request.header("host").unwrap();
+        assert!(host.contains("www.acme.example") && host.contains("globex.example"), "{host}");
     }
 
     #[test]

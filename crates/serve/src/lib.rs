@@ -18,6 +18,7 @@ mod bodies;
 pub mod build;
 pub mod event;
 mod flights;
+mod found;
 mod memory;
 mod outages;
 mod pages;

@@ -128,6 +128,14 @@ impl Source {
     }
 }
 
+/// Whether the table answered with something that is not what it must be.
+pub(crate) fn unreadable(error: &LedgerError) -> bool {
+    match error {
+        LedgerError::Row { .. } => true,
+        LedgerError::Unavailable { .. } | LedgerError::Refused { .. } => false,
+    }
+}
+
 /// Whether a reader waits for something better than this.
 pub(crate) fn must_wait(freshness: &Freshness) -> bool {
     match freshness {
@@ -224,6 +232,10 @@ impl Pages {
                     tracing::info!("the table answers again");
                 }
                 self.remember(page, sight);
+            }
+            // The table has answered, and what it has of this page is another matter. Other pages can be read.
+            Err(error) if unreadable(error) => {
+                tracing::error!(%page, %error, "what the table has of {page} cannot be read: {error}");
             }
             Err(error) => self.failed(&error.to_string()),
         }

@@ -41,7 +41,8 @@ impl Server {
         // The same normaliser as for a page. Drafts may be asked for by any parameter, so the query goes as it came.
         let path = NormalPath::parse(&request.target).map_err(|_| Refusal::BadPath)?;
         let target = match request.target.split_once('?') {
-            Some((_, query)) => format!("{}?{query}", path.path()),
+            Some((_, query)) if query.bytes().all(in_query) => format!("{}?{query}", path.path()),
+            Some(_) => return Err(Refusal::BadPath),
             None => path.path().to_owned(),
         };
         let headers = forwarded(request);
@@ -71,14 +72,21 @@ fn forwarded(request: &Request) -> Vec<(HeaderName, HeaderValue)> {
     headers
 }
 
+/// What a query may hold on a request line. Browsers encode the rest.
+fn in_query(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>')
+}
+
+fn is_token(value: &str) -> bool {
+    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
 fn reply(rendered: Rendered, method: Method) -> Reply {
-    let mut reply = Reply::new(rendered.status);
-    for header in &rendered.headers {
-        if let Ok(kept) = headers::stored(std::slice::from_ref(header)) {
-            reply = kept.into_iter().fold(reply, |reply, (name, value)| reply.with(&name, value));
-        }
-    }
-    let reply = reply
+    // A page with an encoding is never stored; a draft is passed on as it came, and this tells how to read it.
+    let encoding = rendered.headers.iter().find(|(name, value)| name == "content-encoding" && is_token(value));
+    let kept = headers::replayable(&rendered.headers).into_iter().chain(encoding.cloned());
+    let reply = kept
+        .fold(Reply::new(rendered.status), |reply, (name, value)| reply.with(&name, value))
         .with("cache-control", "private, no-store")
         .with("x-content-type-options", "nosniff")
         .with("x-robots-tag", "noindex")

@@ -2,13 +2,13 @@
 //!
 //! Read `Server::answer` first: it is the whole flow. The HTTP rules are in [`crate::rules`].
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use everfresh_core::artifacts::{Artifacts, StoredBody};
+use bytes::Bytes;
+use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, Resolved, TenantConfig};
-use everfresh_core::domain::artifact::locate;
 use everfresh_core::domain::freshness::{Freshness, Policy};
 use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::{PageKey, Tenant};
@@ -19,8 +19,9 @@ use everfresh_enqueue::{Queues, Sender};
 use everfresh_origin::Origins;
 
 use crate::asks::Asks;
-use crate::bodies::{Bodies, Fetched};
-use crate::pages::{Look, Pages, Until, must_wait};
+use crate::bodies::Bodies;
+use crate::found::Found;
+use crate::pages::{Look, Pages, Until, must_wait, unreadable};
 use crate::reply::Reply;
 use crate::request::{Method, Request};
 use crate::rules::cache_status::{Did, Outage};
@@ -34,7 +35,7 @@ use crate::wish::{Asking, Wish};
 pub const HOST_HEADER: &str = "x-everfresh-host";
 
 /// After so many seconds a reader may try again.
-const RETRY_AFTER: u64 = 5;
+pub(crate) const RETRY_AFTER: u64 = 5;
 
 /// What one instance serves with. Built once; any number of requests at a time.
 #[derive(Debug)]
@@ -72,17 +73,6 @@ pub(crate) struct Visit<'a> {
     pub(crate) policy: Policy,
 }
 
-/// What can be answered with.
-struct Found {
-    look: Look,
-    meta: Arc<Meta>,
-    body: Arc<StoredBody>,
-    from_memory: bool,
-    outage: Option<Outage>,
-    /// The published body is gone, and this is another one.
-    lost: Option<String>,
-}
-
 impl Server {
     /// A server over `clients`.
     pub fn new(config: Config, settings: Settings, clients: &Clients) -> Self {
@@ -115,7 +105,11 @@ impl Server {
                         metrics::REFUSED
                     }
                 });
-                refusal.reply().into()
+                let reply = refusal.reply();
+                match Method::parse(&request.method) {
+                    Some(Method::Head) => reply.body(Bytes::new()).into(),
+                    Some(Method::Get) | None => reply.into(),
+                }
             }
         }
     }
@@ -161,13 +155,14 @@ impl Server {
     /// What is known of the page.
     async fn look(&self, visit: &Visit<'_>) -> Result<Look, Refusal> {
         let look = self.pages.look(visit.page, &visit.policy).await;
-        if look.as_ref().map_or(true, |look| look.outage) {
+        if look.as_ref().map_or_else(|error| !unreadable(error), |look| look.outage) {
             self.count(metrics::DYNAMODB_OUTAGE);
         }
         look.map_err(|error| {
             let page = visit.page;
             tracing::error!(%page, %error, "{page} cannot be looked up and is not in memory: {error}");
-            self.not_yet(visit, RETRY_AFTER, Outage::DynamoDb.as_str())
+            let detail = if unreadable(&error) { "row-unreadable" } else { Outage::DynamoDb.as_str() };
+            self.not_yet(visit, RETRY_AFTER, detail)
         })
     }
 
@@ -193,91 +188,11 @@ impl Server {
         })
     }
 
-    /// The body of what is published; if it cannot be had, the last one that could.
-    async fn body(&self, visit: &Visit<'_>, look: Look) -> Result<Found, Refusal> {
-        let Some(meta) = look.sight.meta.clone() else { return Err(self.not_yet(visit, RETRY_AFTER, "waiting")) };
-        let good = self.good(visit);
-        match self.fetch(visit, &meta, good.is_some()).await {
-            Fetched::Here { body, from_memory } => {
-                let from_memory = from_memory && look.from_memory;
-                let outage = look.outage.then_some(Outage::DynamoDb);
-                Ok(Found { look, meta, body, from_memory, outage, lost: None })
-            }
-            Fetched::Down => {
-                self.count(metrics::S3_OUTAGE);
-                let Some((meta, body)) = good else {
-                    return Err(self.not_yet(visit, RETRY_AFTER, Outage::S3.as_str()));
-                };
-                Ok(Found { look, meta, body, from_memory: false, outage: Some(Outage::S3), lost: None })
-            }
-            Fetched::Missing => self.without_body(visit, look, &meta.s3_key, good).await,
-        }
-    }
-
-    /// META points at nothing. Usually a newer version has come and the old body has gone: one more look tells.
-    async fn without_body(
-        &self,
-        visit: &Visit<'_>,
-        look: Look,
-        lost: &str,
-        good: Option<(Arc<Meta>, Arc<StoredBody>)>,
-    ) -> Result<Found, Refusal> {
-        if let Ok(sight) = self.pages.look_again(visit.page, &visit.policy).await
-            && let Some(meta) = sight.meta.clone().filter(|meta| meta.s3_key != lost && !meta.tombstone)
-            && let Fetched::Here { body, .. } = self.fetch(visit, &meta, false).await
-        {
-            let look = Look { sight, from_memory: false, outage: false };
-            return Ok(Found { look, meta, body, from_memory: false, outage: None, lost: None });
-        }
-        let page = visit.page;
-        tracing::error!(%page, key = lost, "the published body of {page} is gone from {}: {lost}", self.bodies.bucket());
-        self.count(metrics::BODIES_LOST);
-        if let Some((meta, body)) = good {
-            let lost = Some(lost.to_owned());
-            return Ok(Found { look, meta, body, from_memory: false, outage: None, lost });
-        }
-        if let Asking::Ask(wish) = self.asking(visit, &look.sight, Some(lost)) {
-            self.ask(wish).await;
-        }
-        let time = Duration::from_millis(self.settings.wait_ms);
-        let until = Until::OtherBody(lost.to_owned());
-        if let Some(sight) = self.pages.wait(visit.page, &visit.policy, until, time).await
-            && let Some(meta) = sight.meta.clone().filter(|meta| !meta.tombstone)
-            && let Fetched::Here { body, .. } = self.fetch(visit, &meta, false).await
-        {
-            let look = Look { sight, from_memory: false, outage: false };
-            return Ok(Found { look, meta, body, from_memory: false, outage: None, lost: None });
-        }
-        Err(self.not_yet(visit, RETRY_AFTER, "body-lost"))
-    }
-
-    /// The object that a version points at, if it may be read. A pointer that leads elsewhere leads nowhere (I7).
-    async fn fetch(&self, visit: &Visit<'_>, meta: &Meta, spare: bool) -> Fetched {
-        match locate(&meta.s3_key, self.bodies.bucket(), visit.tenant(), self.settings.layout) {
-            Ok(key) => self.bodies.fetch(key, spare, self.pages.ledger().time().local_now_ms()).await,
-            Err(error) => {
-                let page = visit.page;
-                tracing::error!(%page, %error, "{page} cannot be served: {error}");
-                Fetched::Missing
-            }
-        }
-    }
-
-    /// The last version whose body was served, if memory still has both.
-    fn good(&self, visit: &Visit<'_>) -> Option<(Arc<Meta>, Arc<StoredBody>)> {
-        let meta = self.pages.good(visit.page)?;
-        let key = locate(&meta.s3_key, self.bodies.bucket(), visit.tenant(), self.settings.layout).ok()?;
-        let body = self.bodies.remembered(key)?;
-        Some((meta, body))
-    }
-
     /// What to ask for after the reply.
     fn wish(&self, visit: &Visit<'_>, found: &Found, reads: u32) -> Option<Wish> {
         let sight = &found.look.sight;
-        let asking = match self.asking(visit, sight, found.lost.as_deref()) {
-            Asking::Nothing => self.asking_early(visit, sight, reads),
-            asking => asking,
-        };
+        let asking = self.asking(visit, sight, found.lost.as_deref());
+        let asking = if matches!(asking, Asking::Nothing) { self.asking_early(visit, sight, reads) } else { asking };
         match asking {
             Asking::Ask(wish) => Some(wish),
             Asking::Nothing | Asking::Rendering | Asking::Suppressed | Asking::OverBudget | Asking::Cooldown { .. } => {
@@ -323,7 +238,7 @@ impl Server {
         }
     }
 
-    fn not_yet(&self, visit: &Visit<'_>, retry_after: u64, detail: &'static str) -> Refusal {
+    pub(crate) fn not_yet(&self, visit: &Visit<'_>, retry_after: u64, detail: &'static str) -> Refusal {
         Refusal::NotYet { retry_after, detail, placeholder: visit.tenant.placeholder.clone() }
     }
 
@@ -337,7 +252,7 @@ impl Server {
 }
 
 impl<'a> Visit<'a> {
-    fn tenant(&self) -> &'a Tenant {
+    pub(crate) fn tenant(&self) -> &'a Tenant {
         &self.tenant.tenant
     }
 }

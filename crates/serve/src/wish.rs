@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use everfresh_core::domain::artifact::locate;
 use everfresh_core::domain::freshness::Freshness;
 use everfresh_core::domain::page::Seen;
 use everfresh_core::domain::page_key::PageKey;
@@ -112,6 +113,9 @@ impl Server {
         message.reason = reason;
         let hash = page.hash().to_string();
         let mut beside = vec![(attributes::PAGE, hash.as_str())];
+        // A pointer that leads elsewhere may hold anything, also what the queue refuses. The worker replaces it without being told.
+        let (bucket, layout) = (self.bodies.bucket(), self.settings.layout);
+        let lost = lost.filter(|key| locate(key, bucket, page.tenant(), layout).is_ok());
         beside.extend(lost.as_deref().map(|key| (attributes::LOST, key)));
         let why = match tokio::time::timeout(LONGEST, self.sender.send_with(&message, &beside)).await {
             Ok(Ok(_)) => {

@@ -29,7 +29,7 @@ async fn known() -> (World, Sandbox, Instance) {
 
 fn break_all(instance: &Instance, operations: &[&'static str], fault: &Fault) {
     for operation in operations {
-        instance.inject(On::every(*operation), fault.clone());
+        instance.inject(On::every(operation), *fault);
     }
 }
 

@@ -29,7 +29,7 @@ pub mod world;
 pub use instance::{Instance, body, cache_status, get};
 pub use operators::done;
 pub use origin::{Breaks, Origin};
-pub use rows::{Item, n, number, s, text};
+pub use rows::{Item, decimal, list, n, null, number, s, text};
 pub use sandbox::{Make, Sandbox};
 pub use server::{Conversation, Server};
 pub use world::{CONFIG, START_MS, World, ladder};

@@ -33,17 +33,26 @@ impl World {
         send.send().await.unwrap().message_id.unwrap()
     }
 
+    /// What is visible in the main queue. It is hidden then, as after any receive.
+    pub async fn messages(&self) -> Vec<Message> {
+        self.take(&self.stack.queue).await
+    }
+
     /// What is visible in the dead-letter queue. It is hidden then, as after any receive.
     pub async fn dead_letters(&self) -> Vec<Message> {
-        let mut letters = Vec::new();
+        self.take(&self.stack.dead_letter_queue).await
+    }
+
+    async fn take(&self, queue: &str) -> Vec<Message> {
+        let mut taken = Vec::new();
         loop {
-            let receive = self.clean.sqs.receive_message().queue_url(&self.stack.dead_letter_queue);
+            let receive = self.clean.sqs.receive_message().queue_url(queue);
             let receive = receive.max_number_of_messages(10).message_attribute_names("All");
             let some = receive.send().await.unwrap().messages.unwrap_or_default();
             if some.is_empty() {
-                return letters;
+                return taken;
             }
-            letters.extend(some);
+            taken.extend(some);
         }
     }
 

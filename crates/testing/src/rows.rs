@@ -29,6 +29,21 @@ pub fn n(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
+/// A number as helpers that count in floating point write it.
+pub fn decimal(text: &str) -> AttributeValue {
+    AttributeValue::N(text.to_owned())
+}
+
+/// A list, as DynamoDB writes it.
+pub fn list(values: Vec<AttributeValue>) -> AttributeValue {
+    AttributeValue::L(values)
+}
+
+/// NULL, which is how some helpers of other languages write absent.
+pub fn null() -> AttributeValue {
+    AttributeValue::Null(true)
+}
+
 /// Looking at rows and bodies.
 impl World {
     /// One row, read consistently.
@@ -92,5 +107,19 @@ impl World {
     pub async fn objects(&self) -> Vec<String> {
         let listed = self.clean.s3.list_objects_v2().bucket(&self.stack.bucket).send().await.unwrap();
         listed.contents().iter().map(|object| object.key().unwrap().to_owned()).collect()
+    }
+
+    /// Stores an object as another language's helper does, with its metadata, over whatever is there.
+    pub async fn store(&self, key: &str, body: &str, metadata: &[(&str, &str)]) {
+        let mut put = self.clean.s3.put_object().bucket(&self.stack.bucket).key(key);
+        for (name, value) in metadata {
+            put = put.metadata(*name, *value);
+        }
+        put.body(body.as_bytes().to_vec().into()).send().await.unwrap();
+    }
+
+    /// Deletes an object behind everybody's back.
+    pub async fn lose(&self, key: &str) {
+        self.clean.s3.delete_object().bucket(&self.stack.bucket).key(key).send().await.unwrap();
     }
 }

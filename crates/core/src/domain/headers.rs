@@ -75,6 +75,23 @@ pub fn stored(headers: &[(String, String)]) -> Result<Vec<(String, String)>, Hea
     Ok(kept)
 }
 
+/// Of headers that others wrote, those that may be replayed: each judged by itself, and of those that have one meaning the first.
+pub fn replayable(headers: &[(String, String)]) -> Vec<(String, String)> {
+    let mut kept: Vec<(String, String)> = Vec::new();
+    let mut bytes = 0;
+    for header in headers {
+        let by_itself = stored(std::slice::from_ref(header)).ok().and_then(|mut one| one.pop());
+        let Some((name, value)) = by_itself else { continue };
+        let again = kept.iter().any(|(known, _)| *known == name) && !REPEATABLE.contains(&name.as_str());
+        let more = bytes + name.len() + value.len();
+        if !again && more <= MAX_STORED_BYTES {
+            bytes = more;
+            kept.push((name, value));
+        }
+    }
+    kept
+}
+
 fn push(
     kept: &mut Vec<(String, String)>,
     bytes: &mut usize,
@@ -140,6 +157,21 @@ mod tests {
     fn two_content_types_are_refused() {
         let twice = headers(&[("content-type", "text/html"), ("Content-Type", "text/plain")]);
         assert_eq!(stored(&twice), Err(HeaderError::Repeated { name: "content-type" }));
+    }
+
+    #[test]
+    fn of_what_others_wrote_the_replayable_part_is_kept() {
+        let long = "x".repeat(MAX_STORED_BYTES);
+        let kept = replayable(&headers(&[
+            ("set-cookie", "a=1"),
+            ("Content-Type", "text/html\r\nset-cookie: a=1"),
+            ("Content-Type", "text/html"),
+            ("content-type", "text/plain"),
+            ("link", "</a>"),
+            ("link", &long),
+            ("link", "</b>"),
+        ]));
+        assert_eq!(kept, headers(&[("content-type", "text/html"), ("link", "</a>"), ("link", "</b>")]));
     }
 
     #[test]

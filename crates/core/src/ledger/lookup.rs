@@ -9,6 +9,9 @@ use crate::domain::page::{LockRow, Meta, ReqRow};
 use crate::domain::page_key::{PageKey, Tenant};
 use crate::domain::request::{Handle, IdempotencyKey, req_sk};
 
+/// The longest sort key that DynamoDB takes.
+const MAX_SK_BYTES: usize = 1024;
+
 /// A page's rows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageState {
@@ -50,7 +53,11 @@ impl Ledger {
                 Some(META) => match rows::points_at(item) {
                     None => rows::meta(item).map(|meta| state.meta = Some(meta)),
                     Some(sk) => {
-                        let pointed = self.item(doing, &pk, sk).await?;
+                        // What cannot be a sort key is the name of no row, and the table would refuse to look.
+                        let pointed = match sk.len() {
+                            1..=MAX_SK_BYTES => self.item(doing, &pk, sk).await?,
+                            _ => None,
+                        };
                         rows::pointed_meta(item, pointed.as_ref()).map(|meta| state.meta = Some(meta))
                     }
                 },

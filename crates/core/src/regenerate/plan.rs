@@ -5,6 +5,7 @@ use super::{Reason, Regenerator, ReqStatus, busy};
 use crate::domain::coverage::{Ask, coverage};
 use crate::domain::freshness::freshness;
 use crate::domain::invalidations::Invalidations;
+use crate::domain::page::Meta;
 use crate::domain::seconds;
 
 impl Regenerator {
@@ -42,6 +43,11 @@ impl Regenerator {
 
     /// Whether what is published grants the request.
     pub(super) async fn coverage(&self, job: &Job<'_>, state: &PageState) -> Result<Coverage, LedgerError> {
+        // Whatever it has seen, a version without a body grants nothing to whoever asks for that body.
+        let bodiless = |meta: &Meta| !meta.tombstone && job.lost.contains(&meta.s3_key.as_str());
+        if state.meta.as_ref().is_some_and(bodiless) {
+            return Ok(Coverage::NotCovered);
+        }
         let ladder = &self.settings.ladder;
         let policy = job.resolved.route.policy(self.settings.deploy, ladder.epsilon_ms);
         let invalidations = self.invalidations(job, state).await?;

@@ -13,9 +13,6 @@ use super::conditional::{Validators, http_date, not_modified};
 use crate::reply::Reply;
 use crate::request::{Method, Request};
 
-/// What S3 says of an object whose uploader said nothing.
-const S3_DEFAULT_TYPE: &str = "binary/octet-stream";
-
 /// What a page is that nobody described.
 const HTML: &str = "text/html; charset=utf-8";
 
@@ -77,19 +74,18 @@ fn status(meta: &Meta, body: &StoredBody) -> u16 {
 
 /// The headers to replay: META's own, or what the object's metadata says if another language wrote the row.
 fn described(meta: &Meta, body: &StoredBody) -> Vec<(String, String)> {
-    let mut described = match meta.headers.as_slice() {
+    // Rows are written by others too.
+    let mut described = headers::replayable(&match meta.headers.as_slice() {
         [] => {
             let pair = |name: &str, value: &Option<String>| Some((name.to_owned(), value.clone()?));
             let known = [
-                pair("content-type", &body.content_type).filter(|(_, value)| value != S3_DEFAULT_TYPE),
+                pair("content-type", &body.content_type),
                 pair("content-security-policy", &body.content_security_policy),
             ];
             known.into_iter().flatten().collect()
         }
         own => own.to_vec(),
-    };
-    // Rows are written by others too: only what may be stored is replayed, each header by itself.
-    described.retain(|header| headers::stored(std::slice::from_ref(header)).is_ok_and(|kept| kept.len() == 1));
+    });
     if !described.iter().any(|(name, _)| name == "content-type") {
         described.push(("content-type".to_owned(), HTML.to_owned()));
     }

@@ -1,0 +1,122 @@
+//! From what is published to its body; if that cannot be had, to the last one that could, or to a new one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use everfresh_core::artifacts::StoredBody;
+use everfresh_core::domain::artifact::locate;
+use everfresh_core::domain::page::Meta;
+use everfresh_core::metrics;
+
+use crate::bodies::{BodyName, Fetched};
+use crate::pages::{Look, Sight, Until};
+use crate::rules::cache_status::Outage;
+use crate::rules::refusal::Refusal;
+use crate::serve::{RETRY_AFTER, Server, Visit};
+use crate::wish::Asking;
+
+/// What can be answered with.
+pub(crate) struct Found {
+    pub(crate) look: Look,
+    pub(crate) meta: Arc<Meta>,
+    pub(crate) body: Arc<StoredBody>,
+    pub(crate) from_memory: bool,
+    pub(crate) outage: Option<Outage>,
+    /// The published body is gone, and this is another one.
+    pub(crate) lost: Option<String>,
+}
+
+impl Server {
+    /// The body of what is published; if it cannot be had, the last one that could.
+    pub(crate) async fn body(&self, visit: &Visit<'_>, look: Look) -> Result<Found, Refusal> {
+        let Some(meta) = look.sight.meta.clone() else { return Err(self.not_yet(visit, RETRY_AFTER, "waiting")) };
+        let good = self.good(visit);
+        match self.fetch(visit, &meta, good.is_some()).await {
+            Fetched::Here { body, from_memory } => {
+                let from_memory = from_memory && look.from_memory;
+                let outage = look.outage.then_some(Outage::DynamoDb);
+                Ok(Found { look, meta, body, from_memory, outage, lost: None })
+            }
+            Fetched::Down => {
+                self.count(metrics::S3_OUTAGE);
+                let Some((meta, body)) = good else {
+                    return Err(self.not_yet(visit, RETRY_AFTER, Outage::S3.as_str()));
+                };
+                Ok(Found { look, meta, body, from_memory: false, outage: Some(Outage::S3), lost: None })
+            }
+            Fetched::Missing => self.without_body(visit, look, &meta.s3_key, good).await,
+        }
+    }
+
+    /// META points at nothing. Usually a newer version has come and the old body has gone: one more look tells.
+    async fn without_body(
+        &self,
+        visit: &Visit<'_>,
+        mut look: Look,
+        lost: &str,
+        good: Option<(Arc<Meta>, Arc<StoredBody>)>,
+    ) -> Result<Found, Refusal> {
+        if let Ok(sight) = self.pages.look_again(visit.page, &visit.policy).await {
+            if let Some(found) = self.other_body(visit, &sight, lost).await? {
+                return Ok(found);
+            }
+            look.sight = sight;
+        }
+        let page = visit.page;
+        tracing::error!(%page, key = lost, "the published body of {page} is gone from {}: {lost}", self.bodies.bucket());
+        self.count(metrics::BODIES_LOST);
+        if let Some((meta, body)) = good {
+            let lost = Some(lost.to_owned());
+            return Ok(Found { look, meta, body, from_memory: false, outage: None, lost });
+        }
+        if let Asking::Ask(wish) = self.asking(visit, &look.sight, Some(lost)) {
+            self.ask(wish).await;
+        }
+        let time = Duration::from_millis(self.settings.wait_ms);
+        let until = Until::OtherBody(lost.to_owned());
+        if let Some(sight) = self.pages.wait(visit.page, &visit.policy, until, time).await
+            && let Some(found) = self.other_body(visit, &sight, lost).await?
+        {
+            return Ok(found);
+        }
+        Err(self.not_yet(visit, RETRY_AFTER, "body-lost"))
+    }
+
+    /// What this sight has in place of the lost body. Nothing if it points at that one still, or at another that cannot be had.
+    async fn other_body(&self, visit: &Visit<'_>, sight: &Sight, lost: &str) -> Result<Option<Found>, Refusal> {
+        let Some(meta) = sight.meta.clone() else { return Ok(None) };
+        if meta.tombstone {
+            // Purged meanwhile. To ask for it now would be to ask for it back.
+            return Err(Refusal::Gone);
+        }
+        if meta.s3_key == lost {
+            return Ok(None);
+        }
+        let Fetched::Here { body, .. } = self.fetch(visit, &meta, false).await else { return Ok(None) };
+        let look = Look { sight: sight.clone(), from_memory: false, outage: false };
+        Ok(Some(Found { look, meta, body, from_memory: false, outage: None, lost: None }))
+    }
+
+    /// The object that a version points at, if it may be read. A pointer that leads elsewhere leads nowhere (I7).
+    async fn fetch(&self, visit: &Visit<'_>, meta: &Meta, spare: bool) -> Fetched {
+        match locate(&meta.s3_key, self.bodies.bucket(), visit.tenant(), self.settings.layout) {
+            Ok(key) => {
+                let now_ms = self.pages.ledger().time().local_now_ms();
+                self.bodies.fetch(&BodyName::new(key, meta), spare, now_ms).await
+            }
+            Err(error) => {
+                let page = visit.page;
+                tracing::error!(%page, %error, "{page} cannot be served: {error}");
+                Fetched::Missing
+            }
+        }
+    }
+
+    /// The last version whose body was served, if memory still has both.
+    fn good(&self, visit: &Visit<'_>) -> Option<(Arc<Meta>, Arc<StoredBody>)> {
+        let meta = self.pages.good(visit.page)?;
+        let key = locate(&meta.s3_key, self.bodies.bucket(), visit.tenant(), self.settings.layout).ok()?;
+        let body = self.bodies.remembered(&BodyName::new(key, &meta))?;
+        Some((meta, body))
+    }
+}

@@ -1,0 +1,172 @@
+//! Bodies that are gone from the bucket although META points at them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use everfresh_core::metrics;
+use everfresh_testing::{Instance, Sandbox, World, body, cache_status, done, pause, text};
+
+const PAGE: &str = "/products/42";
+
+/// A world with a page that was published ten seconds ago, and the key of its body.
+async fn published() -> (World, Sandbox, String) {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    let key = key(&world).await;
+    (world, sandbox, key)
+}
+
+async fn key(world: &World) -> String {
+    text(&world.meta(PAGE).await.unwrap(), "s3_key")
+}
+
+/// An instance that believes rows for an hour and keeps no bodies, so that the two soon differ.
+fn out_of_date(world: &World) -> Instance {
+    world.instance_with(|settings| {
+        settings.memory_ms = 3_600_000;
+        settings.body_bytes = 0;
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_version_is_found_by_looking_once_more() {
+    let (world, sandbox, old) = published().await;
+    let instance = out_of_date(&world);
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    world.publish(&sandbox, PAGE, &["two"]).await;
+    world.lose(&old).await;
+    let before = instance.operations().len();
+    let reply = instance.get(PAGE).await;
+    assert_eq!((reply.status, body(&reply)), (200, "two".to_owned()));
+    assert!(!cache_status(&reply).contains("detail"), "{reply:?}");
+    let calls = &instance.operations()[before..];
+    assert_eq!(calls.iter().filter(|call| *call == "Query").count(), 1, "{calls:?}");
+    assert_eq!((calls.first().unwrap().as_str(), calls.last().unwrap().as_str()), ("GetObject", "GetObject"));
+    assert_eq!((world.waiting().await, instance.total(metrics::BODIES_LOST)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_was_purged_meanwhile_is_gone_and_not_asked_for() {
+    let (world, _, key) = published().await;
+    let instance = out_of_date(&world);
+    assert_eq!(instance.get(PAGE).await.status, 200);
+    done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
+    world.lose(&key).await;
+    assert_eq!(instance.get(PAGE).await.status, 410);
+    assert_eq!((world.waiting().await, instance.total(metrics::BODIES_LOST)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_body_does_not_stand_in_for_a_page_that_was_purged() {
+    let (world, sandbox, _) = published().await;
+    let instance = world.instance_with(|settings| settings.memory_ms = 5_000);
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    world.publish(&sandbox, PAGE, &["two"]).await;
+    world.lose(&key(&world).await).await;
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    assert_eq!(world.messages().await.len(), 1);
+    // The instance believes that version for some seconds more.
+    done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
+    pause(1).await;
+    assert_eq!(instance.get(PAGE).await.status, 410);
+    assert_eq!(world.messages().await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_body_is_uploaded_again_although_nothing_changed() {
+    let (world, sandbox, lost) = published().await;
+    world.lose(&lost).await;
+    let instance = world.instance();
+    let work = async {
+        pause(1).await;
+        sandbox.turn().await
+    };
+    let (reply, _) = tokio::join!(instance.get(PAGE), work);
+    assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
+    assert_ne!(key(&world).await, lost);
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+    assert_eq!((sandbox.total(metrics::UNCHANGED), sandbox.total(metrics::COMMITTED)), (0, 2));
+    assert_eq!(instance.total(metrics::BODIES_LOST), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_message_about_a_lost_body_says_which() {
+    let (world, _, lost) = published().await;
+    world.lose(&lost).await;
+    let instance = world.instance();
+    let replies = futures::future::join_all((0..50).map(|_| instance.get(PAGE))).await;
+    assert!(replies.iter().all(|reply| (reply.status, reply.header("retry-after")) == (503, Some("5"))));
+    assert!(replies.iter().all(|reply| cache_status(reply) == "fwd=uri-miss; detail=body-lost"));
+    let messages = world.messages().await;
+    let [message] = messages.as_slice() else { panic!("one for all readers: {messages:?}") };
+    assert!(message.body().unwrap().contains(r#""reason":"changed""#), "{message:?}");
+    assert_eq!(message.message_attributes().unwrap()["everfresh-lost"].string_value(), Some(lost.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_body_in_memory_nobody_notices() {
+    let (world, sandbox, lost) = published().await;
+    let instance = world.instance();
+    instance.get(PAGE).await;
+    world.lose(&lost).await;
+    for _ in 0..100 {
+        let reply = instance.get(PAGE).await;
+        assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()), "{reply:?}");
+        sandbox.turn().await;
+        pause(3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_body_in_memory_stands_in_for_a_lost_one() {
+    let (world, sandbox, _) = published().await;
+    let instance = world.instance();
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    world.publish(&sandbox, PAGE, &["two"]).await;
+    let lost = key(&world).await;
+    world.lose(&lost).await;
+    for _ in 0..3 {
+        let reply = instance.get(PAGE).await;
+        assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()), "{reply:?}");
+        pause(1).await;
+    }
+    assert_eq!(world.waiting().await, 1);
+    sandbox.turn().await;
+    pause(2).await;
+    assert_eq!(body(&instance.get(PAGE).await), "two");
+    assert_ne!(key(&world).await, lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_for_a_lost_body_is_not_granted_by_a_version_that_points_at_it_still() {
+    let (world, sandbox, lost) = published().await;
+    world.lose(&lost).await;
+    assert_eq!(world.instance().get(PAGE).await.status, 503);
+    // Its message is on its way while an editor's is handled, which finds nothing changed.
+    let taken = sandbox.receive().await;
+    assert_eq!(taken.records.len(), 1);
+    pause(5).await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!((key(&world).await, sandbox.total(metrics::UNCHANGED)), (lost.clone(), 1));
+    pause(400).await;
+    sandbox.turn().await;
+    assert_ne!(key(&world).await, lost);
+    assert_eq!(body(&world.instance().get(PAGE).await), "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_lost_body_of_a_page_with_history_comes_back() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, "/kept/1", &["one", "two"]).await;
+    for object in world.objects().await {
+        world.lose(&object).await;
+    }
+    let instance = world.instance();
+    let work = async {
+        pause(1).await;
+        sandbox.turn().await
+    };
+    let (reply, _) = tokio::join!(instance.get("/kept/1"), work);
+    assert_eq!((reply.status, body(&reply)), (200, "two".to_owned()));
+}

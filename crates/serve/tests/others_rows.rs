@@ -1,0 +1,182 @@
+//! Rows and objects as helpers of other languages write them, and some that nobody should have written.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_testing::{START_MS, World, body, cache_status, decimal, n, null, pause, s};
+
+const PAGE: &str = "/products/42";
+const NOW: u64 = START_MS / 1000;
+const HTML: &str = "text/html; charset=utf-8";
+
+#[tokio::test(start_paused = true)]
+async fn a_row_of_another_language_is_served_as_it_is_written() {
+    let plain = || vec![("s3_key", s("acme/html/42.html")), ("generated_at", n(NOW)), ("revalidate_seconds", n(60))];
+    let etag = ("etag", s("\"v1\""));
+    let described = [
+        ("facetheory-status", "404"),
+        ("facetheory-content-type", "text/plain"),
+        ("facetheory-content-security-policy", "default-src 'self'"),
+    ];
+    let with = |more: &[(&'static str, _)]| [plain(), more.to_vec()].concat();
+    for (name, row, metadata, status, content_type) in [
+        ("nothing but what is needed", plain(), &[][..], 200, HTML),
+        ("an etag and a ttl", with(&[etag.clone(), ("ttl", n(NOW + 86_400))]), &[], 200, HTML),
+        ("a ttl in the past", with(&[etag.clone(), ("ttl", n(NOW - 86_400))]), &[], 200, HTML),
+        ("NULL for what is absent", with(&[("etag", null()), ("ttl", null()), ("current_sk", null())]), &[], 200, HTML),
+        ("attributes of its own", with(&[("framework", s("x")), ("schema_version", n(99))]), &[], 200, HTML),
+        (
+            "times in floating point",
+            vec![
+                ("s3_key", s("acme/html/42.html")),
+                ("generated_at", decimal(&format!("{NOW}.0"))),
+                ("revalidate_seconds", decimal("60.0")),
+                ("ttl", decimal(&format!("{}.75", NOW + 60))),
+            ],
+            &[],
+            200,
+            HTML,
+        ),
+        (
+            "an address for a key",
+            vec![
+                ("s3_key", s("s3://everfresh/acme/html/42.html")),
+                ("generated_at", n(NOW)),
+                ("revalidate_seconds", n(60)),
+            ],
+            &[],
+            200,
+            HTML,
+        ),
+        ("described by its object", with(std::slice::from_ref(&etag)), &described, 404, "text/plain"),
+        ("described in part", plain(), &described[1..2], 200, "text/plain"),
+        ("described with nonsense", plain(), &[("facetheory-status", "two hundred")], 200, HTML),
+        ("described as no page", plain(), &[("facetheory-status", "304")], 200, HTML),
+    ] {
+        let world = World::new().await;
+        world.store("acme/html/42.html", "<p>theirs", metadata).await;
+        world.put(&world.pk(PAGE), "META", &row).await;
+        let instance = world.instance();
+        let reply = instance.get(PAGE).await;
+        assert_eq!((reply.status, body(&reply).as_str()), (status, "<p>theirs"), "{name}");
+        assert_eq!(reply.header("content-type"), Some(content_type), "{name}");
+        let policy = (metadata.len() == described.len()).then_some("default-src 'self'");
+        assert_eq!(reply.header("content-security-policy"), policy, "{name}");
+        assert!(
+            cache_status(&reply).starts_with("hit; ttl=") && !cache_status(&reply).contains("detail"),
+            "{name}: {reply:?}"
+        );
+        assert!(reply.header("etag").unwrap().starts_with('"'), "{name}");
+        assert_eq!(world.waiting().await, 0, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_row_of_another_language_is_served_and_then_replaced_by_ours() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.store("acme/html/42.html", "<p>theirs", &[("facetheory-content-type", "text/plain")]).await;
+    let row = [("s3_key", s("acme/html/42.html")), ("generated_at", n(NOW - 70)), ("revalidate_seconds", n(60))];
+    world.put(&world.pk(PAGE), "META", &row).await;
+    let reply = instance.get(PAGE).await;
+    assert_eq!(body(&reply), "<p>theirs");
+    assert!(cache_status(&reply).contains("stale-age"), "{reply:?}");
+    sandbox.turn().await;
+    pause(2).await;
+    let reply = instance.get(PAGE).await;
+    assert_eq!((body(&reply).as_str(), reply.header("content-type")), ("one", Some(HTML)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_a_helper_overwrites_is_read_again() {
+    let world = World::new().await;
+    let instance = world.instance();
+    for (round, with_etag) in [(0, false), (1, false), (2, true), (3, true)] {
+        let content = format!("<p>round {round}");
+        // Always the same key, as a helper may that does not share our rule of never overwriting.
+        world.store("acme/html/42.html", &content, &[]).await;
+        // A helper without ETags is told apart by the second.
+        let at = if with_etag { NOW + 6 } else { NOW + round };
+        let etag = if with_etag { s(format!("\"{round}\"")) } else { null() };
+        let row = [("s3_key", s("acme/html/42.html")), ("generated_at", n(at)), ("revalidate_seconds", n(60))];
+        world.put(&world.pk(PAGE), "META", &[row.to_vec(), vec![("etag", etag)]].concat()).await;
+        pause(2).await;
+        assert_eq!(body(&instance.get(PAGE).await), content);
+        assert_eq!(body(&instance.get(PAGE).await), content);
+    }
+    let reads = instance.operations().iter().filter(|operation| *operation == "GetObject").count();
+    assert_eq!(reads, 4, "once for each version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_with_other_keys_are_served_too() {
+    let one_tenant = everfresh_testing::CONFIG.split("[tenant.globex]").next().unwrap();
+    for (single_tenant, raw_keys, pk) in [
+        (false, true, "TENANT#acme#CACHE#/products/42".to_owned()),
+        (true, true, "CACHE#/products/42".to_owned()),
+        (true, false, String::new()),
+    ] {
+        let world = World::with_config(one_tenant).await;
+        let layout = KeyLayout { single_tenant, raw_keys };
+        let pk = if pk.is_empty() { format!("CACHE#{}", world.page(PAGE).hash()) } else { pk };
+        let key = if single_tenant { "html/42.html" } else { "acme/html/42.html" };
+        world.store(key, "<p>theirs", &[]).await;
+        let row = [("s3_key", s(key)), ("generated_at", n(NOW)), ("revalidate_seconds", n(60))];
+        world.put(&pk, "META", &row).await;
+        let reply = world.instance_with(|settings| settings.layout = layout).get(PAGE).await;
+        assert_eq!((reply.status, body(&reply).as_str()), (200, "<p>theirs"), "{layout:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_read_harms_its_own_page_only() {
+    let needed = || vec![("s3_key", s("acme/x")), ("generated_at", n(NOW)), ("revalidate_seconds", n(60))];
+    let without = |name: &str| needed().into_iter().filter(|(known, _)| *known != name).collect::<Vec<_>>();
+    for (name, row) in [
+        ("no s3_key", without("s3_key")),
+        ("no generated_at", without("generated_at")),
+        ("no revalidate_seconds", without("revalidate_seconds")),
+        ("a word for a time", [without("generated_at"), vec![("generated_at", s("yesterday"))]].concat()),
+        ("a time before all time", [without("generated_at"), vec![("generated_at", decimal("-1"))]].concat()),
+        ("a newer layout", [needed(), vec![("schema", n(9))]].concat()),
+        ("a pointer to a lock", vec![("current_sk", s("LOCK"))]),
+        ("a pointer without a name", vec![("current_sk", s(""))]),
+        ("a pointer with a name beyond all keys", vec![("current_sk", s("V".repeat(2_000)))]),
+    ] {
+        let world = World::new().await;
+        let (sandbox, instance) = (world.sandbox().await, world.instance());
+        world.publish(&sandbox, PAGE, &["one"]).await;
+        assert_eq!(body(&instance.get(PAGE).await), "one");
+        world.publish(&sandbox, PAGE, &["two"]).await;
+        let broken = "/products/broken";
+        world.put(&world.pk(broken), "LOCK", &[("lease_token", s("x")), ("lease_expires_at", n(NOW - 60))]).await;
+        world.put(&world.pk(broken), "META", &row).await;
+        for _ in 0..3 {
+            let reply = instance.get(broken).await;
+            assert_eq!((reply.status, reply.header("cache-control")), (503, Some("no-store")), "{name}: {reply:?}");
+            let reply = instance.get(PAGE).await;
+            assert_eq!(body(&reply), "two", "{name}");
+            assert!(!cache_status(&reply).contains("dynamodb-down"), "{name}: {reply:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_beyond_what_can_be_answered_harms_its_own_page_only_and_is_replaced() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    world.publish(&sandbox, PAGE, &["two"]).await;
+    let large = "/products/large";
+    world.store("acme/html/large.html", &"x".repeat(5_000_000), &[]).await;
+    let row = [("s3_key", s("acme/html/large.html")), ("generated_at", n(NOW)), ("revalidate_seconds", n(3_600))];
+    world.put(&world.pk(large), "META", &row).await;
+    let reply = instance.get(large).await;
+    assert_eq!(reply.status, 503, "{reply:?}");
+    let reply = instance.get(PAGE).await;
+    assert_eq!(body(&reply), "two");
+    assert!(!cache_status(&reply).contains("s3-down"), "{reply:?}");
+    sandbox.turn().await;
+    pause(2).await;
+    assert_eq!(body(&instance.get(large).await), "two");
+}

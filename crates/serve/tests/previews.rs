@@ -1,0 +1,264 @@
+//! Previews: an editor's cookie leads to the tenant's origin, past everything that is stored, and nobody else's does.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use everfresh_core::domain::page_key::Tenant;
+use everfresh_serve::request::Request;
+use everfresh_serve::rules::preview::PreviewKeys;
+use everfresh_testing::{Instance, START_MS, Server, World, body, cache_status, get};
+
+const PAGE: &str = "/products/42";
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+const OTHER_KEY: &str = "fedcba9876543210fedcba9876543210";
+
+/// A draft with everything that an origin should not say of one.
+const DRAFT: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncache-control: public, max-age=600\r\n\
+    set-cookie: session=needle; Path=/\r\nset-cookie: b=needle\r\netag: \"draft\"\r\nx-powered-by: needle\r\n\
+    content-security-policy: default-src 'self'\r\nx-robots-tag: noarchive\r\ncontent-length: 8\r\nconnection: close\r\n\r\n<p>draft";
+
+/// A world whose tenants render at this address, and an instance that believes [`KEY`].
+async fn world_at(origin: &str) -> (World, Instance) {
+    let render = format!("http = \"{origin}\"");
+    let config = everfresh_testing::CONFIG
+        .replace("http = \"https://origin.acme.example\"", &render)
+        .replace("http = \"https://origin.globex.example\"", "templates = \"site/\"");
+    let world = World::with_config(&config).await;
+    let instance = believing(&world, KEY);
+    (world, instance)
+}
+
+fn believing(world: &World, keys: &str) -> Instance {
+    world.instance_with(|settings| settings.preview_keys = PreviewKeys::parse(keys).unwrap())
+}
+
+/// A cookie that opens a tenant's previews until so many seconds after the test's beginning.
+fn cookie(key: &str, tenant: &str, seconds: i64) -> String {
+    let until = (START_MS / 1000).checked_add_signed(seconds).unwrap();
+    let value = PreviewKeys::parse(key).unwrap().sign(&Tenant::parse(tenant).unwrap(), until).unwrap();
+    format!("everfresh-preview={value}")
+}
+
+fn valid() -> String {
+    cookie(KEY, "acme", 600)
+}
+
+fn with(path: &str, cookies: &[&str]) -> Request {
+    Request { cookies: cookies.iter().map(|cookie| (*cookie).to_owned()).collect(), ..get(path) }
+}
+
+/// The lines of a request's head that carry a header of this name.
+fn sent<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
+    let lines = head.lines().filter_map(|line| line.split_once(": "));
+    lines.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
+}
+
+#[tokio::test]
+async fn an_editor_sees_the_draft_and_the_store_sees_nothing() {
+    let origin = Server::says(DRAFT).await;
+    let (world, instance) = world_at(&origin.url()).await;
+    let mut request = with(&format!("{PAGE}?draft=7&color=red"), &["a=1", &valid(), " b=2"]);
+    for (name, value) in [
+        ("accept-language", "de"),
+        ("authorization", "Bearer needle"),
+        ("x-forwarded-host", "needle.example"),
+        ("x-everfresh-preview", "0"),
+        ("if-none-match", "*"),
+        ("range", "bytes=0-0"),
+        ("transfer-encoding", "chunked"),
+    ] {
+        request.headers.push((name.to_owned(), value.to_owned()));
+    }
+    let reply = instance.serve(&request).await;
+    assert_eq!((reply.status, body(&reply)), (200, "<p>draft".to_owned()));
+    assert_eq!(reply.header("cache-control"), Some("private, no-store"));
+    assert_eq!((reply.header("set-cookie"), reply.header("etag")), (None, None));
+    assert_eq!(reply.header("content-security-policy"), Some("default-src 'self'"));
+    assert!(reply.header("x-robots-tag").unwrap().contains("noindex"));
+    assert_eq!(cache_status(&reply), "fwd=bypass; detail=preview");
+    assert!(!format!("{reply:?}").contains("needle"), "{reply:?}");
+    assert_eq!(instance.operations(), Vec::<String>::new());
+    assert_eq!((world.waiting().await, world.meta(PAGE).await), (0, None));
+
+    let heads = origin.requests();
+    let [head] = heads.as_slice() else { panic!("{heads:?}") };
+    assert!(head.starts_with("GET /products/42?draft=7&color=red HTTP/1.1\r\n"), "{head}");
+    assert_eq!(sent(head, "cookie"), ["a=1; b=2"]);
+    assert_eq!(sent(head, "x-everfresh-preview"), ["1"]);
+    assert_eq!(sent(head, "x-forwarded-host"), ["www.acme.example"]);
+    assert_eq!(sent(head, "accept-language"), ["de"]);
+    for absent in ["authorization", "if-none-match", "range", "transfer-encoding"] {
+        assert_eq!(sent(head, absent), Vec::<&str>::new(), "{absent}");
+    }
+}
+
+#[tokio::test]
+async fn the_public_page_stays_what_it_was_before_and_after_a_preview() {
+    let origin = Server::says(DRAFT).await;
+    let (world, instance) = world_at(&origin.url()).await;
+    world.enqueue(PAGE).await;
+    world.sandbox().await.turn().await;
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    assert_eq!(body(&instance.serve(&with(PAGE, &[&valid()])).await), "<p>draft");
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    assert_eq!(body(&instance.serve(&with("/no/route/at/all", &[&valid()])).await), "<p>draft");
+    assert_eq!(instance.get("/no/route/at/all").await.status, 404);
+}
+
+#[tokio::test]
+async fn head_of_a_draft_has_no_body_and_other_methods_never_reach_the_origin() {
+    let origin = Server::says(DRAFT).await;
+    let (_, instance) = world_at(&origin.url()).await;
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "get"] {
+        let request = Request { method: method.to_owned(), ..with(PAGE, &[&valid()]) };
+        assert_eq!(instance.serve(&request).await.status, 405, "{method}");
+    }
+    assert_eq!(origin.connections(), 0);
+    let request = Request { method: "HEAD".to_owned(), ..with(PAGE, &[&valid()]) };
+    let reply = instance.serve(&request).await;
+    assert_eq!((reply.status, reply.body.len()), (200, 0));
+    assert_eq!(reply.header("cache-control"), Some("private, no-store"));
+}
+
+#[tokio::test]
+async fn no_address_leads_an_editor_to_another_place_of_the_origin() {
+    let origin = Server::says(DRAFT).await;
+    let (_, instance) = world_at(&origin.url()).await;
+    let long = format!("/{}", "a".repeat(10_240));
+    for path in [
+        "/a/../admin",
+        "/a/%2e%2e/admin",
+        "/a%2fb",
+        "/a%5cb",
+        "/a;b",
+        "//evil.example/a",
+        "/a//b",
+        "/a\0",
+        "/a%00",
+        "/a\r\nx-needle: 1",
+        "/a%0d%0ax-needle:1",
+        "/a%252e%252e",
+        "/a%ff",
+        "/a?b\r\nx-needle: 1",
+        "/a?b\0",
+        "/a?b c",
+        "/a?b\u{e9}",
+        "/a?\"<>",
+        "/a#b",
+        "http://evil.example/a",
+        "*",
+        "",
+        &long,
+    ] {
+        let reply = instance.serve(&with(path, &[&valid()])).await;
+        assert_eq!(reply.status, 400, "{:?}", &path.chars().take(40).collect::<String>());
+        assert_eq!(reply.header("cache-control"), Some("no-store"));
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn an_origin_that_does_not_answer_is_told_so_and_nothing_is_kept() {
+    let gone = Server::says(DRAFT).await.url();
+    let mute = Server::says("").await;
+    let nonsense = Server::says("220 mail.example ESMTP\r\n\r\n").await;
+    let huge = Server::says("HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n").await;
+    let short = Server::says("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc").await;
+    for origin in [gone, mute.url(), nonsense.url(), huge.url(), short.url()] {
+        let (_, instance) = world_at(&origin).await;
+        let reply = instance.serve(&with(PAGE, &[&valid()])).await;
+        assert_eq!((reply.status, reply.header("cache-control")), (502, Some("no-store")), "{origin}");
+        assert_eq!(instance.operations(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn what_an_origin_says_of_a_draft_is_private_whatever_its_status() {
+    for (status, more, expected) in [
+        ("404 Not Found", "", 404),
+        ("500 Oops", "", 500),
+        ("302 Found", "location: /login\r\n", 302),
+        ("200 OK", "content-encoding: gzip\r\ncontent-type: text/plain\r\ncontent-type: text/html\r\n", 200),
+    ] {
+        let origin =
+            Server::says(format!("HTTP/1.1 {status}\r\n{more}content-length: 2\r\nconnection: close\r\n\r\nhi")).await;
+        let (_, instance) = world_at(&origin.url()).await;
+        let reply = instance.serve(&with(PAGE, &[&valid()])).await;
+        assert_eq!((reply.status, reply.header("cache-control")), (expected, Some("private, no-store")), "{status}");
+        assert_eq!(reply.header("x-robots-tag"), Some("noindex"));
+        assert_eq!(reply.header("location"), more.contains("location").then_some("/login"));
+        // A draft is passed on as it is, so what undoes its encoding must be too.
+        assert_eq!(reply.header("content-encoding"), more.contains("gzip").then_some("gzip"));
+        assert!(!reply.header("content-type").unwrap_or_default().contains(','), "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_two_preview_cookies_the_first_counts_and_neither_is_passed_on() {
+    let origin = Server::says(DRAFT).await;
+    let (world, instance) = world_at(&origin.url()).await;
+    world.enqueue(PAGE).await;
+    world.sandbox().await.turn().await;
+    let forged = cookie(OTHER_KEY, "acme", 600);
+    let reply = instance.serve(&with(PAGE, &[&valid(), &forged, "a=1"])).await;
+    assert_eq!(body(&reply), "<p>draft");
+    let heads = origin.requests();
+    assert_eq!(sent(&heads[0], "cookie"), ["a=1"]);
+    let reply = instance.serve(&with(PAGE, &[&forged, &valid()])).await;
+    assert_eq!(body(&reply), "one");
+    assert_eq!(origin.connections(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_without_an_http_origin_has_nothing_to_preview() {
+    let (_, instance) = world_at("http://127.0.0.1:1").await;
+    let mut request = with(PAGE, &[&cookie(KEY, "globex", 600)]);
+    request.headers[0].1 = "globex.example".to_owned();
+    let reply = instance.serve(&request).await;
+    assert_eq!((reply.status, reply.header("cache-control")), (404, Some("no-store")));
+    assert_eq!(instance.operations(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cookie_that_opens_nothing_is_like_any_other_cookie() {
+    let (world, believing_one) = world_at("http://127.0.0.1:1").await;
+    world.enqueue(PAGE).await;
+    world.sandbox().await.turn().await;
+    let off = world.instance();
+    let public = off.get(PAGE).await;
+    assert_eq!((public.status, body(&public).as_str()), (200, "one"));
+    let good = valid();
+    let upper = good.to_uppercase().replace("EVERFRESH-PREVIEW", "everfresh-preview");
+    let quoted = good.replacen('=', "=\"", 1) + "\"";
+    let huge = format!("everfresh-preview={}", "9".repeat(1 << 20));
+    for (instance, name, cookie) in [
+        (&off, "previews are switched off", good.clone()),
+        (&believing_one, "expired", cookie(KEY, "acme", -1)),
+        (&believing_one, "expires this second", cookie(KEY, "acme", 0)),
+        (&believing_one, "signed with another key", cookie(OTHER_KEY, "acme", 600)),
+        (&believing_one, "another tenant's", cookie(KEY, "globex", 600)),
+        (&believing_one, "prolonged", good.replacen("=17", "=18", 1)),
+        (&believing_one, "cut", good[..good.len() - 1].to_owned()),
+        (&believing_one, "continued", format!("{good}0")),
+        (&believing_one, "in upper case", upper),
+        (&believing_one, "quoted", quoted),
+        (&believing_one, "of another name", good.replacen("preview", "preview2", 1)),
+        (&believing_one, "empty", "everfresh-preview=".to_owned()),
+        (&believing_one, "without a value", "everfresh-preview".to_owned()),
+        (&believing_one, "huge", huge),
+    ] {
+        let reply = instance.serve(&with(PAGE, &[&cookie])).await;
+        assert_eq!(reply, public, "{name}");
+        assert_eq!(instance.serve(&with("/nowhere", &[&cookie])).await.status, 404, "{name}");
+    }
+    assert_eq!(world.waiting().await, 0);
+}
+
+#[tokio::test]
+async fn both_keys_open_while_one_replaces_the_other() {
+    let origin = Server::says(DRAFT).await;
+    let (world, _) = world_at(&origin.url()).await;
+    let instance = believing(&world, &format!("{OTHER_KEY},{KEY}"));
+    for key in [KEY, OTHER_KEY] {
+        let reply = instance.serve(&with(PAGE, &[&cookie(key, "acme", 600)])).await;
+        assert_eq!(body(&reply), "<p>draft");
+    }
+}

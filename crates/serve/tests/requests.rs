@@ -1,0 +1,221 @@
+//! Methods, ranges, conditions, cookies and credentials: what they change, which is little.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use everfresh_serve::reply::Reply;
+use everfresh_serve::request::Request;
+use everfresh_testing::{Instance, Sandbox, World, body, get, pause, s, text};
+
+const PAGE: &str = "/products/42";
+
+async fn published() -> (World, Sandbox, Instance) {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let instance = world.instance();
+    (world, sandbox, instance)
+}
+
+/// A request for the page with one more header.
+fn with(name: &str, value: &str) -> Request {
+    let mut request = get(PAGE);
+    request.headers.push((name.to_owned(), value.to_owned()));
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_method_but_get_and_head_is_refused_without_a_look_at_the_store() {
+    let (world, _, instance) = published().await;
+    let long = "M".repeat(100_000);
+    for method in [
+        "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PURGE", "BAN", "PROPFIND", "SEARCH", "QUERY",
+        "get", "Get", "head", "", " GET", "GET ", "GET\r\n", "GET\0", "GEТ", &long,
+    ] {
+        for path in [PAGE, "/nowhere", "/..", ""] {
+            let request = Request { method: method.to_owned(), ..get(path) };
+            let reply = instance.serve(&request).await;
+            assert_eq!((reply.status, reply.header("allow")), (405, Some("GET, HEAD")), "{method:?} {path}");
+            assert_eq!(reply.header("cache-control"), Some("no-store"));
+        }
+    }
+    assert_eq!(instance.operations(), Vec::<String>::new());
+    assert_eq!(world.waiting().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_of_a_missing_page_asks_for_the_whole_page_as_get_does() {
+    let mut told = Vec::new();
+    for method in ["GET", "HEAD"] {
+        let world = World::new().await;
+        let (sandbox, instance) = (world.sandbox().await, world.instance());
+        let request = Request { method: method.to_owned(), ..get(PAGE) };
+        let refused = instance.serve(&request).await;
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
+        assert_eq!(refused.body.is_empty(), method == "HEAD", "a HEAD has no body whatever its status");
+        let [message] = &world.messages().await[..] else { panic!("one message") };
+        told.push((message.body.clone(), message.message_attributes.clone()));
+        pause(400).await;
+        sandbox.turn().await;
+        let reply = instance.serve(&request).await;
+        assert_eq!((reply.status, body(&reply)), (200, if method == "GET" { "one" } else { "" }.to_owned()));
+        assert_eq!(body(&instance.get(PAGE).await), "one", "{method}");
+    }
+    assert_eq!(told[0], told[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_has_no_body_whatever_the_answer() {
+    let (world, _, instance) = published().await;
+    for (path, host, status) in [
+        (PAGE, "www.acme.example", 200),
+        ("/nowhere", "www.acme.example", 404),
+        ("/..", "www.acme.example", 400),
+        (PAGE, "nobody.example", 421),
+        ("/products/missing", "www.acme.example", 503),
+    ] {
+        let mut request = Request { method: "HEAD".to_owned(), ..get(path) };
+        request.headers[0].1 = host.to_owned();
+        let reply = instance.serve(&request).await;
+        assert_eq!((reply.status, reply.body.len()), (status, 0), "{path} on {host}");
+        assert!(reply.header("content-type").is_some());
+    }
+    everfresh_testing::done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
+    pause(2).await;
+    let reply = instance.serve(&Request { method: "HEAD".to_owned(), ..get(PAGE) }).await;
+    assert_eq!((reply.status, reply.body.len()), (410, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_page_is_the_whole_page() {
+    let (_, _, instance) = published().await;
+    let whole = instance.get(PAGE).await;
+    let etag = whole.header("etag").unwrap().to_owned();
+    let overlapping = format!("bytes={}", "0-,".repeat(10_000));
+    for (name, value) in [
+        ("range", "bytes=0-1"),
+        ("range", "bytes=-1"),
+        ("range", "bytes=99-"),
+        ("range", "lines=1-2"),
+        ("range", overlapping.as_str()),
+        ("if-range", etag.as_str()),
+        ("if-match", "\"other\""),
+        ("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT"),
+    ] {
+        let mut request = with(name, value);
+        request.headers.push(("range".to_owned(), "bytes=0-0".to_owned()));
+        assert_eq!(instance.serve(&request).await, whole, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_without_end_are_no_conditions() {
+    let (_, _, instance) = published().await;
+    let whole = instance.get(PAGE).await;
+    let etag = whole.header("etag").unwrap();
+    let megabyte = 1 << 20;
+    for value in [
+        "x".repeat(megabyte),
+        "\"".repeat(megabyte),
+        ",".repeat(megabyte),
+        "W/".repeat(megabyte / 2),
+        "*".repeat(megabyte),
+        format!("{}{etag}", "\"x\",".repeat(megabyte / 4)),
+        format!("{etag}{}", ",\"x\"".repeat(megabyte / 4)),
+    ] {
+        for name in ["if-none-match", "if-modified-since", "if-range", "if-match"] {
+            let began = std::time::Instant::now();
+            let reply = instance.serve(&with(name, &value)).await;
+            assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()), "{name}: {}", &value[..20]);
+            assert!(began.elapsed() < std::time::Duration::from_secs(2), "{name}: {}", &value[..20]);
+        }
+    }
+    assert_eq!(instance.serve(&with("if-none-match", etag)).await.status, 304);
+}
+
+/// What a reader who is logged in somewhere sends.
+fn personal() -> Vec<Request> {
+    let mut requests = vec![
+        with("authorization", "Bearer needle"),
+        with("authorization", "Basic bmVlZGxl"),
+        with("proxy-authorization", "Basic needle"),
+        with("x-api-key", "needle"),
+        with("cookie", "session=needle"),
+        with("accept-language", "needle"),
+        with("user-agent", "needle"),
+        with("accept", "application/needle"),
+        with("accept-encoding", "br;q=needle"),
+        with("cache-control", "no-cache"),
+        with("pragma", "no-cache"),
+        with("x-amz-security-token", "needle"),
+        with("traceparent", "00-needle-needle-01"),
+    ];
+    for cookies in [
+        vec!["session=needle"],
+        vec!["session=needle", "needle=1", "everfresh-preview=needle"],
+        vec!["needle"],
+        vec!["="],
+        vec![""],
+        vec!["__Host-session=needle; a=b"],
+        vec!["a=\r\nneedle"],
+    ] {
+        requests.push(Request { cookies: cookies.into_iter().map(str::to_owned).collect(), ..get(PAGE) });
+    }
+    requests
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_who_is_known_gets_the_public_page_and_nothing_of_theirs_is_passed_on() {
+    let (world, _, _) = published().await;
+    pause(70).await;
+    // Each through an instance of its own, so that each sends its message.
+    let mut told: Vec<(Reply, String, String)> = Vec::new();
+    for request in [get(PAGE)].into_iter().chain(personal()) {
+        let reply = world.instance().serve(&request).await;
+        let messages = world.messages().await;
+        let [message] = messages.as_slice() else { panic!("{request:?}: {messages:?}") };
+        let attributes = message.message_attributes.clone().unwrap();
+        let mut attributes: Vec<String> = attributes.into_iter().map(|attribute| format!("{attribute:?}")).collect();
+        attributes.sort();
+        told.push((reply, message.body.clone().unwrap(), attributes.join("\n")));
+        assert!(!format!("{told:?}").contains("needle"), "{request:?}");
+        assert_eq!(told.first(), told.last(), "{request:?}");
+    }
+    let (reply, ..) = &told[0];
+    assert_eq!((reply.status, reply.header("set-cookie"), reply.header("vary")), (200, None, None));
+    assert!(reply.header("cache-control").unwrap().starts_with("public, "), "{reply:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cookie_that_somebody_wrote_into_the_store_reaches_nobody() {
+    let (world, _, _) = published().await;
+    let mut meta = world.meta(PAGE).await.unwrap();
+    let lines = ["set-cookie: a=needle", "Set-Cookie: b=needle", "content-type: text/html", "x-needle: 1"];
+    let listed = lines.map(s).to_vec();
+    let key = text(&meta, "s3_key");
+    let metadata = [("set-cookie", "c=needle"), ("facetheory-set-cookie", "d=needle"), ("cookie", "needle")];
+    world.store(&key, "one", &metadata).await;
+    meta.insert("set_cookie".to_owned(), s("e=needle"));
+    meta.insert("headers".to_owned(), everfresh_testing::list(listed));
+    let ours: Vec<(&str, _)> = meta.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    let foreign: Vec<(&str, _)> = ours.iter().filter(|(name, _)| *name != "headers").cloned().collect();
+    for row in [ours, foreign] {
+        world.put(&world.pk(PAGE), "META", &row).await;
+        let reply = world.instance().get(PAGE).await;
+        assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
+        assert!(!format!("{reply:?}").contains("needle"), "{reply:?}");
+        assert!(reply.header("content-type").unwrap().starts_with("text/html"), "{reply:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_that_may_stand_once_is_answered_once() {
+    let (world, _, instance) = published().await;
+    let lines = ["content-type: text/html", "content-type: text/plain", "link: </a>", "link: </b>", "location: /x"];
+    let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
+    let update = update.key("pk", s(world.pk(PAGE))).key("sk", s("META")).update_expression("SET headers = :lines");
+    let lines = everfresh_testing::list(lines.map(s).to_vec());
+    update.expression_attribute_values(":lines", lines).send().await.unwrap();
+    let reply = instance.get(PAGE).await;
+    assert_eq!(reply.header("content-type"), Some("text/html"));
+    assert_eq!(reply.header("link"), Some("</a>, </b>"));
+}
