@@ -96,6 +96,8 @@ struct State {
     histories: BTreeMap<String, History>,
     /// What each message needs, by its number: the page and the revision it was sent for.
     needs: BTreeMap<u64, Need>,
+    /// The same by their words, for those with a key of their own.
+    wishes: BTreeMap<String, Need>,
     violations: Vec<Violation>,
     checks: BTreeMap<Property, u64>,
     commits: u64,
@@ -104,8 +106,8 @@ struct State {
 /// What a message asks for.
 #[derive(Clone, Debug)]
 enum Need {
-    Revision { page: String, revision: u64 },
-    Watermark { tenant: String, tag: String },
+    Revision { page: String, revision: u64, sent_ms: u64 },
+    Watermark { tenant: String, tag: String, sent_ms: u64 },
 }
 
 /// What happened to a page.
@@ -136,19 +138,28 @@ impl Checker {
             (Some(path), _, None | Some("changed")) => {
                 let page = format!("{tenant}{path}");
                 let revision = self.sites.revision(&page);
-                Need::Revision { page, revision }
+                Need::Revision { page, revision, sent_ms: message.sent_ms }
             }
-            (None, Some(tag), _) => Need::Watermark { tenant, tag: tag.to_owned() },
+            (None, Some(tag), _) => Need::Watermark { tenant, tag: tag.to_owned(), sent_ms: message.sent_ms },
             _ => return,
         };
-        self.state().needs.insert(message.number, need);
+        let mut state = self.state();
+        // The same words under the same key are the same wish, and it was made when they were first said.
+        let need = match body["idempotency_key"].as_str() {
+            Some(_) => state.wishes.entry(message.body.clone()).or_insert(need).clone(),
+            None => need,
+        };
+        state.needs.insert(message.number, need);
     }
 
     /// A dead letter was sent back under another number: it wants what it wanted.
     pub fn redriven(&self, message: &Message) {
-        let mut message = message.clone();
-        message.attributes.clear();
-        self.sent(&message);
+        let first = message.attributes.get("everfresh-key").and_then(|key| key.strip_prefix("m-")?.parse::<u64>().ok());
+        let mut state = self.state();
+        let need = first.and_then(|number| state.needs.get(&number).cloned());
+        if let Some(need) = need.or_else(|| state.wishes.get(&message.body).cloned()) {
+            state.needs.insert(message.number, need);
+        }
     }
 
     /// A write was applied to the table. `request` is what asked for it.
@@ -298,18 +309,17 @@ impl Checker {
         self.checked(Property::I1);
         let Some(need) = self.state().needs.get(&message.number).cloned() else { return };
         let granted = match &need {
-            Need::Revision { page, revision } => {
+            Need::Revision { page, revision, sent_ms } => {
                 let state = self.state();
                 state.histories.get(page).is_some_and(|history| {
-                    history.published.last().is_some_and(|newest| newest >= revision)
-                        || history.wanted_ms >= message.sent_ms
+                    history.published.last().is_some_and(|newest| newest >= revision) || history.wanted_ms >= *sent_ms
                 })
             }
-            Need::Watermark { tenant, tag } => {
+            Need::Watermark { tenant, tag, sent_ms } => {
                 let state = self.state();
                 let rows = state.partitions.get(&format!("TENANT#{tenant}#INVAL"));
                 let row = rows.and_then(|rows| rows.get(&format!("TAG#{tag}")));
-                row.and_then(|row| number(row, "watermark_ms")) >= Some(message.sent_ms)
+                row.and_then(|row| number(row, "watermark_ms")) >= Some(*sent_ms)
             }
         };
         let is_letter = |letter: &Message| letter.body == message.body;
@@ -361,7 +371,7 @@ impl Checker {
                 .needs
                 .values()
                 .filter_map(|need| match need {
-                    Need::Revision { page: of, revision } if of == page => Some(*revision),
+                    Need::Revision { page: of, revision, .. } if of == page => Some(*revision),
                     Need::Revision { .. } | Need::Watermark { .. } => None,
                 })
                 .max();

@@ -272,9 +272,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
         for index in 0..workers {
             tasks.push(tokio::spawn(actors::worker(sim.clone(), u64::from(index))));
         }
-        for index in 0..2 {
-            tasks.push(tokio::spawn(actors::reader(sim.clone(), index)));
-        }
+        let readers: Vec<_> = (0..2).map(|index| tokio::spawn(actors::reader(sim.clone(), index))).collect();
         let producer = tokio::spawn(actors::producer(sim.clone(), LEAST_MESSAGES + rng.u32(0..15)));
         let operator = tokio::spawn(actors::operator(sim.clone()));
         let foreign = tokio::spawn(actors::foreign(sim.clone()));
@@ -285,6 +283,10 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
             ending.await?;
         }
         actors::tidy_up(&sim).await;
+        // Readers go on for a while, and leave before the doors are closed: each of their visits may be another message.
+        for reader in readers {
+            reader.await?;
+        }
         come_to_rest(&sim).await;
         sim.over.store(true, Ordering::Relaxed);
         for task in tasks {

@@ -12,13 +12,18 @@ use super::pause;
 use crate::check::Actor;
 use crate::run::Sim;
 
-/// Reads until the run is over.
+/// How many visits there are after the chaos.
+const CALM_VISITS: u32 = 6;
+
+/// Reads through the chaos and for a while after it.
 pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
     let mut rng = sim.rng(200 + index);
     let Some(mut server) = instance(&sim, &mut rng) else { return };
     let mut knows = BTreeSet::new();
-    while !sim.is_over() {
+    let mut calm_visits = 0;
+    while calm_visits < CALM_VISITS {
         if sim.is_calm() {
+            calm_visits += 1;
             tokio::time::sleep(Duration::from_secs(60)).await;
         } else {
             pause(&sim, &mut rng, 200, 15_000).await;

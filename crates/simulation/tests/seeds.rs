@@ -1,0 +1,29 @@
+//! A few seeds in every build; `scripts/simulate` runs thousands.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use everfresh_simulation::run::{LEAST_MESSAGES, run};
+use everfresh_simulation::sabotage::Sabotage;
+
+#[test]
+fn some_runs_hold_every_invariant() {
+    for seed in 0..4 {
+        let report = run(seed, None, false).unwrap();
+        assert_eq!(report.violations, [], "scripts/simulate --replay {seed}");
+        assert!(report.figures.messages >= u64::from(LEAST_MESSAGES));
+        assert!(report.figures.commits > 0 && report.figures.reads > 0);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_and_another_seed_another_one() {
+    let trace = |seed| run(seed, None, false).unwrap().trace;
+    assert_eq!(trace(7), trace(7));
+    assert_ne!(trace(7), trace(8));
+}
+
+/// A guard whose absence shows in almost every run: if this is not found, the checker sees nothing.
+#[test]
+fn a_missing_guard_is_found() {
+    let found = (0..20).any(|seed| !run(seed, Some(Sabotage::BusyIsNotAcked), false).unwrap().violations.is_empty());
+    assert!(found);
+}
