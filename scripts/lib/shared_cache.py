@@ -169,7 +169,8 @@ class Cache:
         self.check("a stale answer", f"told 2, asked again in 2 to 3 s; readers get 200 second long before {LIFE} s more",
                    f"told {stale.told}, after {gap:.1f} s; {got[-1]}",
                    stale.told == 2 and 1.5 < gap < 10 and got[-1].word == "second")
-        aged = sum("age" in answer.headers for answer in self.seen)
+        zero, aged = sum(answer.told == 0 for answer in self.seen), sum("age" in answer.headers for answer in self.seen)
+        self.check(f"{len(self.seen)} answers of Everfresh", "0 told 0, which would be kept by nobody", zero, zero == 0)
         self.check(f"{len(self.seen)} answers of Everfresh", "0 with Age", aged, aged == 0)
 
     def steady(self):

@@ -1,7 +1,7 @@
 //! How long others may keep an answer.
 //!
-//! Browsers keep nothing without asking (`max-age=0`); shared caches keep a page for exactly what is left of its life, so no `Age` is
-//! needed. `s-maxage` forbids a strict cache to serve the page stale, so the same is said once more in `CDN-Cache-Control` (RFC 9213).
+//! Browsers keep nothing without asking (`max-age=0`); shared caches keep a page for what is left of its life, so no `Age` is needed.
+//! `s-maxage` forbids a strict cache to serve the page stale, so the same is said once more in `CDN-Cache-Control` (RFC 9213).
 
 use everfresh_core::domain::freshness::{Freshness, Policy};
 
@@ -32,8 +32,9 @@ pub struct Keeping {
 /// What others may do with a page of this freshness.
 pub fn keeping(freshness: &Freshness, policy: &Policy, now_ms: u64) -> Keeping {
     let shared = match freshness {
-        // Whole seconds, rounded down: nobody keeps it beyond its life.
-        Freshness::Fresh { until_ms } => until_ms.saturating_sub(now_ms) / 1000,
+        // Whole seconds, rounded up. Rounded down, the last second would be 0, which Varnish takes for a page that cannot be kept: for
+        // two minutes it hands every reader on, one by one, and forgets the copy that it has.
+        Freshness::Fresh { until_ms } => until_ms.saturating_sub(now_ms).div_ceil(1000),
         Freshness::Stale { .. } => STALE_SHARED,
         // Somebody waits for a new one at this very moment.
         Freshness::Expired { .. } => 0,
@@ -74,8 +75,9 @@ mod tests {
         let now_ms = 1_000_000;
         for (freshness, shared) in [
             (Freshness::Fresh { until_ms: now_ms + 43_000 }, 43),
-            (Freshness::Fresh { until_ms: now_ms + 43_999 }, 43),
-            (Freshness::Fresh { until_ms: now_ms + 999 }, 0),
+            (Freshness::Fresh { until_ms: now_ms + 43_999 }, 44),
+            (Freshness::Fresh { until_ms: now_ms + 999 }, 1),
+            (Freshness::Fresh { until_ms: now_ms + 1 }, 1),
             (Freshness::Fresh { until_ms: now_ms - 1 }, 0),
             (Freshness::Stale { why: Why::Age }, 2),
             (Freshness::Stale { why: Why::Invalidated }, 2),
