@@ -163,7 +163,7 @@ fn meta(artifact: &Artifact, key: &str, version: Version) -> [(&'static str, Att
 /// A page of about 20 KB, with as many quotes and line ends as pages have: JSON escapes them.
 fn artifact() -> anyhow::Result<Artifact> {
     let mut body = String::from("<!doctype html>\n<html lang=\"en\">\n<head><title>Figs</title></head>\n<body>\n");
-    for n in 0..80 {
+    for n in 0..90 {
         body.push_str(&format!(
             "<article class=\"card\" id=\"product-{n}\">\n  <a href=\"/products/{n}\"><img src=\"/images/{n}.avif\" alt=\"\"></a>\n  \
              <h2>Figs of the season, number {n}</h2>\n  <p>Picked by hand and sent the same day; best within a week.</p>\n\
