@@ -116,7 +116,7 @@ mod tests {
             (Some(8), 7_001, 0),
             (Some(8), 9_000, 0),
             (Some(3_600), 7_000, 60),
-            (None, 90_000_000, 0),
+            (None, 90_000_000, 60),
         ] {
             let keeping = keeping(&stale, &policy(max_stale), stale_ms, 0);
             assert_eq!(keeping.while_revalidate, while_revalidate, "{max_stale:?} {stale_ms}");
