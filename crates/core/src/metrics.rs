@@ -112,6 +112,17 @@ impl Metrics {
         self.values.entry(metric).or_default().push(value);
     }
 
+    /// Adds what another batch counted.
+    pub fn merge(&mut self, other: Metrics) {
+        for (metric, values) in other.values {
+            let own = self.values.entry(metric).or_default();
+            match (metric.unit, own.first_mut()) {
+                ("Count", Some(total)) => *total += values.iter().sum::<u64>(),
+                _ => own.extend(values),
+            }
+        }
+    }
+
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

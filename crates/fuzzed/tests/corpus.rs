@@ -25,13 +25,12 @@ fn mutated(name: &'static str) -> impl Strategy<Value = Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> =
         std::fs::read_dir(corpus).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
     seeds.sort();
-    (prop::sample::select(seeds), any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<Vec<u8>>()).prop_map(
-        |(mut seed, from, to, bytes)| {
+    (prop::sample::select(seeds), any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<Vec<u8>>())
+        .prop_map(|(mut seed, from, to, bytes)| {
             let (from, to) = (from.index(seed.len() + 1), to.index(seed.len() + 1));
             seed.splice(from.min(to)..from.max(to).min(from.min(to) + 8), bytes.into_iter().take(8));
             seed
-        },
-    )
+        })
 }
 
 proptest! {

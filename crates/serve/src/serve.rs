@@ -222,7 +222,7 @@ impl Server {
         };
         let tags = self.settings.tag_header.as_deref().map(|name| (name, cdn_tags(visit, &found.meta)));
         let tags = tags.as_ref().map(|(name, value)| (*name, value.as_str()));
-        let page = Page { meta: &found.meta, body: &found.body, freshness, policy: visit.policy, did, tags };
+        let page = Page { meta: &found.meta, body: &found.body, freshness, stale_ms, policy: visit.policy, did, tags };
         let reply = page::reply(request, method, &page, now_ms);
         self.record(metrics::STALENESS, stale_ms);
         if found.from_memory {

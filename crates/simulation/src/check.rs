@@ -117,6 +117,8 @@ struct History {
     published: BTreeSet<u64>,
     /// The newest wish that met the pin.
     wanted_ms: u64,
+    /// What was wished for before a purge is granted by it: the page is gone, and unpinning brings back its newest revision.
+    purged_ms: u64,
     /// Commits by request.
     commits: BTreeMap<String, u32>,
 }
@@ -206,6 +208,10 @@ impl Checker {
         self.is_one_line(actor, page, request, old, new);
         self.is_one_commit_per_request(page, request);
         let tombstone = new["tombstone"]["BOOL"].as_bool().unwrap_or(false);
+        if tombstone {
+            let purged_ms = number(new, "source_ms").unwrap_or_default();
+            self.state().histories.entry(page.to_owned()).or_default().purged_ms = purged_ms;
+        }
         let shown = if tombstone { None } else { self.body_is_there(page, new) };
         self.checked(Property::Pin);
         let pinned = before.get("HEALTH").is_some_and(|health| number(health, "pinned_at_ms").is_some());
@@ -312,7 +318,8 @@ impl Checker {
             Need::Revision { page, revision, sent_ms } => {
                 let state = self.state();
                 state.histories.get(page).is_some_and(|history| {
-                    history.published.last().is_some_and(|newest| newest >= revision) || history.wanted_ms >= *sent_ms
+                    history.published.last().is_some_and(|newest| newest >= revision)
+                        || history.wanted_ms.max(history.purged_ms) >= *sent_ms
                 })
             }
             Need::Watermark { tenant, tag, sent_ms } => {

@@ -15,10 +15,13 @@
 //! | [`mortal`] | invocations that die or freeze between two awaits |
 //! | [`store`], [`rows`], [`pages`] | what the checker looks at |
 //!
+//! [`load`] is another matter: many changes in real time, to see that workers keep up and lose nothing.
+//!
 //! The same seed gives the same trace, in any process.
 
 mod actors;
 pub mod check;
+pub mod load;
 pub mod mortal;
 pub mod pages;
 pub mod queues;

@@ -1,7 +1,7 @@
 //! How long others may keep an answer.
 //!
-//! Browsers keep nothing without asking (`max-age=0`); shared caches keep a page for exactly what is left of its life, so no `Age` is
-//! needed. `s-maxage` forbids a strict cache to serve the page stale, so the same is said once more in `CDN-Cache-Control` (RFC 9213).
+//! Browsers keep nothing without asking (`max-age=0`); shared caches keep a page for what is left of its life, so no `Age` is needed.
+//! `s-maxage` forbids a strict cache to serve the page stale, so the same is said once more in `CDN-Cache-Control` (RFC 9213).
 
 use everfresh_core::domain::freshness::{Freshness, Policy};
 
@@ -29,18 +29,28 @@ pub struct Keeping {
     pub if_error: u64,
 }
 
-/// What others may do with a page of this freshness.
-pub fn keeping(freshness: &Freshness, policy: &Policy, now_ms: u64) -> Keeping {
+/// What others may do with a page of this freshness that has been stale for `stale_ms`.
+///
+/// Nobody serves it beyond `max_stale` while a new one can be had. That nothing can be had is another matter: then everybody, this
+/// side included, serves what there is.
+pub fn keeping(freshness: &Freshness, policy: &Policy, stale_ms: u64, now_ms: u64) -> Keeping {
     let shared = match freshness {
-        // Whole seconds, rounded down: nobody keeps it beyond its life.
-        Freshness::Fresh { until_ms } => until_ms.saturating_sub(now_ms) / 1000,
+        // Whole seconds, rounded up. Rounded down, the last second would be 0, which Varnish takes for a page that cannot be kept: for
+        // two minutes it hands every reader on, one by one, and forgets the copy that it has.
+        Freshness::Fresh { until_ms } => until_ms.saturating_sub(now_ms).div_ceil(1000),
         Freshness::Stale { .. } => STALE_SHARED,
         // Somebody waits for a new one at this very moment.
         Freshness::Expired { .. } => 0,
         Freshness::Missing | Freshness::Gone => REFUSED_SHARED,
     };
     let if_error = policy.max_stale_seconds.unwrap_or(STALE_IF_ERROR);
-    let while_revalidate = if_error.min(MOST_WHILE_REVALIDATE);
+    let left = policy.max_stale_seconds.map(|seconds| seconds.saturating_sub(stale_ms.div_ceil(1000)));
+    let while_revalidate = match freshness {
+        Freshness::Expired { .. } => 0,
+        Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Missing | Freshness::Gone => {
+            left.unwrap_or(MOST_WHILE_REVALIDATE).min(MOST_WHILE_REVALIDATE)
+        }
+    };
     Keeping { shared, while_revalidate, if_error }
 }
 
@@ -74,15 +84,16 @@ mod tests {
         let now_ms = 1_000_000;
         for (freshness, shared) in [
             (Freshness::Fresh { until_ms: now_ms + 43_000 }, 43),
-            (Freshness::Fresh { until_ms: now_ms + 43_999 }, 43),
-            (Freshness::Fresh { until_ms: now_ms + 999 }, 0),
+            (Freshness::Fresh { until_ms: now_ms + 43_999 }, 44),
+            (Freshness::Fresh { until_ms: now_ms + 999 }, 1),
+            (Freshness::Fresh { until_ms: now_ms + 1 }, 1),
             (Freshness::Fresh { until_ms: now_ms - 1 }, 0),
             (Freshness::Stale { why: Why::Age }, 2),
             (Freshness::Stale { why: Why::Invalidated }, 2),
             (Freshness::Expired { why: Why::Age }, 0),
             (Freshness::Gone, 10),
         ] {
-            assert_eq!(keeping(&freshness, &policy(None), now_ms).shared, shared, "{freshness:?}");
+            assert_eq!(keeping(&freshness, &policy(None), 0, now_ms).shared, shared, "{freshness:?}");
         }
     }
 
@@ -92,9 +103,26 @@ mod tests {
         for (max_stale, while_revalidate, if_error) in
             [(None, 60, 86_400), (Some(3_600), 60, 3_600), (Some(5), 5, 5), (Some(0), 0, 0)]
         {
-            let keeping = keeping(&fresh, &policy(max_stale), 0);
+            let keeping = keeping(&fresh, &policy(max_stale), 0, 0);
             assert_eq!((keeping.while_revalidate, keeping.if_error), (while_revalidate, if_error));
         }
+    }
+
+    #[test]
+    fn a_copy_that_is_stale_already_is_given_what_is_left_and_an_expired_one_nothing() {
+        let stale = Freshness::Stale { why: Why::Age };
+        for (max_stale, stale_ms, while_revalidate) in [
+            (Some(8), 7_000, 1),
+            (Some(8), 7_001, 0),
+            (Some(8), 9_000, 0),
+            (Some(3_600), 7_000, 60),
+            (None, 90_000_000, 0),
+        ] {
+            let keeping = keeping(&stale, &policy(max_stale), stale_ms, 0);
+            assert_eq!(keeping.while_revalidate, while_revalidate, "{max_stale:?} {stale_ms}");
+        }
+        let expired = keeping(&Freshness::Expired { why: Why::Age }, &policy(Some(8)), 9_000, 0);
+        assert_eq!((expired.while_revalidate, expired.if_error), (0, 8));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Page<'a> {
     pub body: &'a StoredBody,
     /// What it is to readers.
     pub freshness: Freshness,
+    /// For how long it has been stale.
+    pub stale_ms: u64,
     /// What its route allows.
     pub policy: Policy,
     /// What was done to come by it.
@@ -49,7 +51,7 @@ pub fn reply(request: &Request, method: Method, page: &Page<'_>, now_ms: u64) ->
         }
         reply = reply.with("x-content-type-options", "nosniff");
     }
-    let keeping = keeping(&page.freshness, &page.policy, now_ms);
+    let keeping = keeping(&page.freshness, &page.policy, page.stale_ms, now_ms);
     reply = reply
         .with("cache-control", keeping.cache_control())
         .with("cdn-cache-control", keeping.cdn_cache_control())

@@ -31,7 +31,7 @@ fn asked(method: Method, headers: &[(&str, &str)], meta: &Meta, body: &StoredBod
     let policy = Policy { deploy: 1, max_stale_seconds: Some(3600), epsilon_ms: 2_000 };
     let did = Did::Hit { freshness: FRESH, ttl: 43, outage: None };
     let tags = Some(("cache-tag", "acme:products,acme:product-42"));
-    reply(&request, method, &Page { meta, body, freshness: FRESH, policy, did, tags }, NOW_MS)
+    reply(&request, method, &Page { meta, body, freshness: FRESH, stale_ms: 0, policy, did, tags }, NOW_MS)
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_stale_page_is_the_same_page_kept_for_a_moment() {
     let freshness = Freshness::Stale { why: Why::Age };
     let did = Did::Hit { freshness, ttl: -7, outage: None };
     let (meta, body) = (meta(), body());
-    let page = Page { meta: &meta, body: &body, freshness, policy, did, tags: None };
+    let page = Page { meta: &meta, body: &body, freshness, stale_ms: 7_000, policy, did, tags: None };
     let reply = reply(&request, Method::Get, &page, NOW_MS);
     assert_eq!((reply.status, reply.body.len()), (200, 8));
     assert!(reply.header("cache-control").unwrap().contains("s-maxage=2,"));

@@ -1,0 +1,260 @@
+"""What scripts/shared-cache checks: reader → cache → counter → everfresh dev → origin, all of them on loopback."""
+import http.client, json, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TENANT = """
+[tenant.{name}]
+hosts = ["{name}.example"]
+render = {{ http = "http://127.0.0.1:{origin}" }}
+route = [
+    {{ path = "/{{cache}}/hosts", revalidate = "1h" }},
+    {{ path = "/{{cache}}/life", revalidate = "20s" }},
+    {{ path = "/{{cache}}/outlast", revalidate = "10s" }},
+    {{ path = "/{{cache}}/brief", revalidate = "10s", max_stale = "5s" }},
+]
+"""
+LIFE = 18  # the least that becomes of 20 s: lives are spread by a tenth
+MOST_WHILE_REVALIDATE = 60
+CACHES = {
+    "nginx": ("nginx.conf", "nginx -p {dir} -c {dir}/nginx.conf -e stderr"),
+    "varnish": ("everfresh.vcl", "varnishd -F -n {dir}/varnish -a 127.0.0.1:{port} -f {dir}/everfresh.vcl -s malloc,16m -T none"),
+}
+processes, checks, now = [], [], time.monotonic
+
+
+class Answer:
+    """What comes back for a GET; status 0 is nothing."""
+
+    def __init__(self, port, path, headers, time_out=10):
+        sent, connection = now(), http.client.HTTPConnection("127.0.0.1", port, timeout=time_out)
+        try:
+            connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
+            for name, value in headers:
+                connection.putheader(name, value)
+            connection.endheaders()
+            response = connection.getresponse()
+            self.status, self.body = response.status, response.read().decode()
+            self.headers = {name.lower(): value for name, value in response.getheaders()}
+        except (OSError, http.client.HTTPException):
+            self.status, self.body, self.headers = 0, "", {}
+        connection.close()
+        self.at, self.took = now(), now() - sent
+        shared = re.search(r"s-maxage=(\d+)", self.headers.get("cache-control", ""))
+        self.told = int(shared[1]) if shared else -1
+        self.word = self.body.removesuffix("</body></html>").split(" ")[-1] if self.status == 200 else ""
+
+    def __str__(self):
+        return f"{self.status} {self.word} after {self.took:.1f} s"
+
+
+class Handler(BaseHTTPRequestHandler):
+    @classmethod
+    def listen(cls, **attributes):
+        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (cls,), attributes))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server.server_port
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, headers, body):
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+class Origin(Handler):
+    """Renders the host, the path, and a word that can be changed."""
+
+    words = {}
+
+    def do_GET(self):
+        words = f"{self.headers['x-forwarded-host']} {self.path} {Origin.words.get(self.path, 'first')}"
+        body = f"<!doctype html><html><body>{words}</body></html>"
+        self.answer(200, {"content-type": "text/html", "content-length": len(body)}, body)
+
+
+class Counter(Handler):
+    """Hands requests on to Everfresh as they are, and writes down those that it answers."""
+
+    everfresh, gateway = 0, False
+
+    def do_GET(self):
+        answer = Answer(Counter.everfresh, self.path, [pair for pair in self.headers.items() if pair[0].lower() != "connection"], 90)
+        if answer.status:
+            answer.page, answer.condition = (self.path, self.headers["host"]), self.headers["if-none-match"]
+            self.seen.append(answer)
+            self.answer(answer.status, answer.headers, answer.body)
+        elif Counter.gateway:
+            self.answer(503, {"cache-control": "no-store", "content-length": 4}, "down")
+        # Else nothing, as if nobody were here.
+
+
+def poll(seconds, what):
+    """What `what` says when it is true for the first time, or when time is up."""
+    end = now() + seconds
+    while not (said := what()) and now() < end:
+        time.sleep(0.2)
+    return said
+
+
+class Cache:
+    def __init__(self, name, work):
+        self.name, self.seen, self.dir = name, [], work / name
+        self.dir.mkdir(mode=0o711)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        file, command = CACHES[name]
+        text = pathlib.Path(__file__).with_name(file).read_text().replace("@CACHE@", str(self.port))
+        (self.dir / file).write_text(text.replace("@EVERFRESH@", str(Counter.listen(seen=self.seen))))
+        start(command.format(dir=self.dir, port=self.port).split(), work / f"{name}.log")
+
+    def get(self, page, host="one.example", port=None):
+        return Answer(port or self.port, f"/{self.name}/{page}", [("Host", host)])
+
+    def asked(self, page, host="one.example"):
+        """Everfresh's answers to what the cache asked."""
+        return [answer for answer in self.seen if answer.page == (f"/{self.name}/{page}", host)]
+
+    def keep(self, page, host="one.example"):
+        """Has the page made, past the cache, and then kept."""
+        poll(60, lambda: self.get(page, host, Counter.everfresh).told > 4 and self.get(page, host).told > 1)
+
+    def stale_for(self, page):
+        """For how many seconds the copy has been stale, by what the cache was told."""
+        copy = self.asked(page)[-1]
+        return now() - copy.at - copy.told
+
+    def check(self, what, expected, seen, ok):
+        checks.append({"cache": self.name, "check": what, "expected": expected, "seen": str(seen), "ok": ok})
+        if "--json" not in sys.argv:
+            print(f"{'ok  ' if ok else 'FAIL'} {self.name:7} {what}: expected {expected}; seen {seen}", flush=True)
+
+    def hosts(self):
+        hosts, nobody = ("one.example", "two.example"), "other.example"
+        for host in hosts:
+            self.keep("hosts", host)
+        count = len(self.seen)
+        got = [(host, self.get("hosts", host)) for host in hosts * 3]
+        mixed, asked = sum(f"{host} /{self.name}/hosts" not in answer.body for host, answer in got), len(self.seen) - count
+        self.check("3 readers of one path on each of two hosts", "each host's own copy", f"{mixed} mixed up, {asked} asked for",
+                   mixed == asked == 0)
+        ours, theirs = [{name: headers.get(name) for name in ("cdn-cache-control", "cache-status")}
+                        for headers in (self.asked("hosts")[-1].headers, got[0][1].headers)]
+        self.check("headers of a copy", "Everfresh's own", theirs, None not in ours.values() and ours == theirs)
+        got = [(answer.status, answer.headers.get("cache-control")) for answer in (self.get("hosts", nobody), self.get("hosts", nobody))]
+        asked = len(self.asked("hosts", nobody))
+        self.check("2 readers of a host that nobody has", "421, no-store, 2 asked for", f"{got}, {asked} asked for",
+                   got == [(421, "no-store")] * 2 and asked == 2)
+
+    def life(self):
+        path, got = f"/{self.name}/life", []
+        poll(60, lambda: 0 <= self.get("life", port=Counter.everfresh).told <= 7)
+        got.append(self.get("life"))
+        Origin.words[path] = "second"
+        poll(60, lambda: got.append(self.get("life")) or len(self.asked("life")) > 1)
+        first, again = self.asked("life")[:2]
+        held = again.at - first.at
+        self.check(f"{len(got) - 1} readers of a page with {first.told} of {LIFE} s left", f"asked again after about {first.told} s",
+                   f"after {held:.1f} s", 0 < first.told <= 7 and first.told - 0.5 < held < first.told + 6 and len(got) > 5)
+        self.check("asking again", "If-None-Match and 304; readers get 200 first", f"{again.condition} and {again.status}; {got[-1]}",
+                   bool(again.condition) and again.status == 304 and all(answer.word == "first" for answer in got))
+        poll(LIFE - 3, lambda: got.append(self.get("life")) or got[-1].word == "second")
+        asked = self.asked("life")
+        i = next((i for i, answer in enumerate(asked) if "stale" in answer.headers["cache-status"]), 0)
+        stale, gap = asked[i], asked[i:i + 2][-1].at - asked[i].at
+        self.check("a stale answer", f"told 2, asked again in 2 to 3 s; readers get 200 second long before {LIFE} s more",
+                   f"told {stale.told}, after {gap:.1f} s; {got[-1]}",
+                   stale.told == 2 and 1.5 < gap < 10 and got[-1].word == "second")
+        zero, aged = sum(answer.told == 0 for answer in self.seen), sum("age" in answer.headers for answer in self.seen)
+        self.check(f"{len(self.seen)} answers of Everfresh", "0 told 0, which would be kept by nobody", zero, zero == 0)
+        self.check(f"{len(self.seen)} answers of Everfresh", "0 with Age", aged, aged == 0)
+
+    def steady(self):
+        try:
+            self.keep("outlast")
+            self.keep("brief")
+            self.hosts()
+            self.life()
+        except Exception as error:  # in a thread it would be lost
+            self.check("all this", "to come to its end", repr(error), False)
+
+    def served(self, when):
+        got = []
+        poll(60, lambda: got.append(self.get("outlast")) or len(got) == 5)
+        good = sum(answer.word == "first" and answer.took < 5 for answer in got)
+        self.check(f"{when}, copy stale for {self.stale_for('outlast'):.0f} s", "5 readers get 200 first at once",
+                   f"{good} do, the last {got[-1]}", good == 5)
+
+
+def outage(dev, process, caches):
+    """Everfresh stands still, dies, and comes back."""
+    process.send_signal(signal.SIGSTOP)
+    for cache in caches:
+        cache.served("Everfresh stands still")
+    process.kill()
+    process.wait()
+    for cache in caches:
+        cache.served("Everfresh is dead")
+    for cache in caches:
+        poll(90, lambda: cache.stale_for("outlast") > MOST_WHILE_REVALIDATE + 2)
+        cache.served("Everfresh is dead")
+        got = cache.get("brief")
+        cache.check(f"the same with max_stale = 5s, {cache.stale_for('brief'):.0f} s", "an error", got.status, got.status >= 500)
+    Counter.gateway = True
+    for cache in caches:
+        cache.served("a gateway answers 503")
+        Origin.words[f"/{cache.name}/outlast"] = "second"
+    dev()
+    for cache in caches:
+        got = []
+        poll(30, lambda: got.append(cache.get("outlast")) or got[-1].word == "second")
+        cache.check("Everfresh is back", "200 second", got[-1], got[-1].word == "second")
+
+
+def start(command, log, out=subprocess.DEVNULL):
+    processes.append(subprocess.Popen(command, stdout=out, stderr=open(log, "ab")))
+    return processes[-1]
+
+
+def main(binary, work):
+    def dev():
+        command = [binary, "dev", "--json", "--port", "0", "--data", work / "data", "--config", work / "everfresh.toml"]
+        process = start(command, work / "dev.log", subprocess.PIPE)
+        Counter.everfresh = int(json.loads(process.stdout.readline())["pages"].rpartition(":")[2])
+        return process
+
+    passed = False
+    try:
+        origin = Origin.listen()
+        (work / "everfresh.toml").write_text("".join(TENANT.format(name=name, origin=origin) for name in ("one", "two")))
+        process = dev()
+        caches = [Cache(name, work) for name in CACHES]
+        threads = [threading.Thread(target=cache.steady, daemon=True) for cache in caches]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        outage(dev, process, caches)
+        passed = all(check["ok"] for check in checks)
+        print(json.dumps(checks, indent=2) if "--json" in sys.argv else f"{sum(c['ok'] for c in checks)} of {len(checks)} checks passed")
+    finally:
+        for process in processes:
+            process.terminate()
+            process.send_signal(signal.SIGCONT)
+        for process in processes:
+            process.wait()
+        for log in [] if passed else work.glob("*.log"):
+            print(f"\n{log.name}\n{log.read_text()[-2000:]}", file=sys.stderr)
+        shutil.rmtree(work)
+    return 0 if passed else 1
+
+
+for ending in signal.SIGTERM, signal.SIGHUP:
+    signal.signal(ending, lambda *_: sys.exit(1))
+folder = pathlib.Path(tempfile.mkdtemp())
+folder.chmod(0o711)  # daemons that root starts give up its rights
+sys.exit(main(sys.argv[1], folder))
