@@ -74,7 +74,7 @@ const KNOWN: &[Known] = &[
         facts: &["failed"],
         is: |it| it.ours == "nonsense MessageNotInflight" && it.theirs == "nonsense ReceiptHandleIsInvalid",
         reason: "the embedded engine calls a receipt that nobody gave a message not in flight (AWS: an invalid receipt); the \
-                 worker asks for no code",
+                 worker only logs the code",
     },
 ];
 
