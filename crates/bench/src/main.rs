@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use everfresh_bench::measure::{self, Effort};
 use everfresh_bench::report;
-use everfresh_bench::subject::{ECHO, Subject};
+use everfresh_bench::subject::{SERVE, Subject, WORKER};
 
 /// What the Lambda functions cost, as multiples of one that only answers its payload.
 #[derive(Debug, Parser)]
@@ -20,6 +20,7 @@ enum Command {
     /// Size, CPU time of a start and of each kind of request, memory.
     Functions {
         /// Which ones, besides the yardstick.
+        #[arg(default_values = [SERVE, WORKER])]
         names: Vec<String>,
         /// Where the binaries are.
         #[arg(long, default_value = "target/release")]
@@ -36,12 +37,9 @@ enum Command {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Command::Functions { names, dir, quick, json } = Arguments::parse().command;
-    let mut subjects = vec![Subject::prepare(ECHO, &dir).await?];
-    for name in names.iter().filter(|name| *name != ECHO) {
-        subjects.push(Subject::prepare(name, &dir).await?);
-    }
     let effort = if quick { Effort::QUICK } else { Effort::FULL };
-    let figures = measure::run(&subjects, effort, |what| eprintln!("measuring {what}")).await?;
+    let subjects = Subject::prepare_all(&names, &dir, effort).await?;
+    let figures = measure::run(&subjects, effort, |what| eprintln!("{what}")).await?;
     if json {
         println!("{:#}", report::json(&figures));
     } else {

@@ -1,13 +1,15 @@
-//! Measures subjects side by side: each round is one of every subject, so a noisy minute hits all of them and their ratios hold.
+//! Measures subjects side by side: each round has every kind of request of every subject, so a noisy minute hits all of them and
+//! their ratios hold.
+
+mod kind;
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
-use crate::function::Function;
 use crate::package;
-use crate::runtime_api::RuntimeApi;
-use crate::subject::{Request, Subject};
+use crate::subject::Subject;
+use kind::{Kind, Running};
 
 /// How much to do.
 #[derive(Clone, Copy, Debug)]
@@ -24,26 +26,42 @@ pub struct Effort {
 
 impl Effort {
     /// For figures to write down.
-    pub const FULL: Self = Self { spawns: 15, warm_up: 50, rounds: 7, requests: 200 };
+    pub const FULL: Self = Self { spawns: 25, warm_up: 50, rounds: 30, requests: 50 };
     /// For a look.
-    pub const QUICK: Self = Self { spawns: 5, warm_up: 20, rounds: 3, requests: 50 };
+    pub const QUICK: Self = Self { spawns: 5, warm_up: 20, rounds: 6, requests: 25 };
+
+    /// Requests of each kind altogether.
+    pub fn requests_of_a_kind(&self) -> usize {
+        self.warm_up + self.rounds * self.requests
+    }
 }
 
-/// What was found about a subject.
+/// What was found about a function.
 #[derive(Debug)]
 pub struct Figures {
-    /// The subject's name.
-    pub name: String,
+    /// Its name.
+    pub name: &'static str,
     /// The binary as it is.
     pub bytes: u64,
     /// The binary as a deployment package.
     pub zip_bytes: u64,
-    /// Memory in use after all requests.
+    /// Memory in use after all requests, in the environment in which it was most.
     pub rss_bytes: u64,
     /// CPU time from the start of the process to its first question for an event.
     pub init: Samples,
-    /// CPU time per request, by kind.
-    pub requests: Vec<(String, Samples)>,
+    /// Each kind of request.
+    pub requests: Vec<Cost>,
+}
+
+/// What was found about one kind of request.
+#[derive(Debug)]
+pub struct Cost {
+    /// What the report calls it.
+    pub label: &'static str,
+    /// CPU time per request.
+    pub cpu: Samples,
+    /// Calls to AWS per request.
+    pub calls: f64,
 }
 
 /// CPU times of the same thing.
@@ -69,91 +87,55 @@ impl Samples {
 
 /// Measures all of `subjects`; `progress` hears what comes next.
 pub async fn run(subjects: &[Subject], effort: Effort, progress: impl Fn(&str)) -> anyhow::Result<Vec<Figures>> {
-    let mut figures = Vec::new();
+    let mut functions: Vec<&Subject> = Vec::new();
     for subject in subjects {
+        if functions.iter().all(|known| known.name != subject.name) {
+            functions.push(subject);
+        }
+    }
+    let mut starts = vec![Samples::default(); functions.len()];
+    for spawn in 1..=effort.spawns {
+        progress(&format!("start {spawn} of {}", effort.spawns));
+        for (subject, start) in functions.iter().zip(&mut starts) {
+            start.add(Running::start(subject).await?.cpu().await?);
+        }
+    }
+    let mut processes = Vec::new();
+    for subject in subjects {
+        processes.push(Running::start(subject).await?);
+    }
+    let mut kinds = Vec::new();
+    for process in &processes {
+        kinds.extend(process.subject.requests.iter().map(|request| Kind::new(process, request)));
+    }
+    progress("requests that do not count");
+    for kind in &mut kinds {
+        kind.invoke(effort.warm_up).await?;
+    }
+    for round in 1..=effort.rounds {
+        progress(&format!("round {round} of {}", effort.rounds));
+        for kind in &mut kinds {
+            kind.measure(effort.requests).await?;
+        }
+    }
+    for kind in &kinds {
+        kind.check(effort).await?;
+    }
+    let mut figures = Vec::new();
+    for (subject, init) in functions.into_iter().zip(starts) {
+        let mut rss_bytes = 0;
+        for process in processes.iter().filter(|process| process.subject.name == subject.name) {
+            process.api.wait_for_poll().await.context(subject.name)?;
+            rss_bytes = rss_bytes.max(process.function.rss_bytes()?);
+        }
         figures.push(Figures {
-            name: subject.name.clone(),
+            name: subject.name,
             bytes: package::bytes(&subject.binary)?,
             zip_bytes: package::zip_bytes(&subject.binary)?,
-            rss_bytes: 0,
-            init: Samples::default(),
-            requests: Vec::new(),
+            rss_bytes,
+            init,
+            requests: kinds.iter().filter(|kind| kind.of(subject)).map(|kind| kind.cost(effort)).collect(),
         });
     }
-    progress("starts");
-    for _ in 0..effort.spawns {
-        for (subject, figures) in subjects.iter().zip(&mut figures) {
-            let running = Running::start(subject).await?;
-            figures.init.add(running.cpu().await?);
-        }
-    }
-    let mut running = Vec::new();
-    for subject in subjects {
-        running.push(Running::start(subject).await?);
-    }
-    // The first kind of every subject, then the second: whoever has fewer is done earlier.
-    for kind in 0..subjects.iter().map(|subject| subject.requests.len()).max().unwrap_or(0) {
-        let mut running: Vec<_> = running.iter().zip(&mut figures).collect();
-        running.retain(|(running, _)| running.subject.requests.len() > kind);
-        for (running, figures) in &mut running {
-            let request = &running.subject.requests[kind];
-            progress(&format!("{}: {}", figures.name, request.label));
-            running.invoke(request, effort.warm_up).await?;
-            figures.requests.push((request.label.clone(), Samples::default()));
-        }
-        for _ in 0..effort.rounds {
-            for (running, figures) in &mut running {
-                let before = running.cpu().await?;
-                running.invoke(&running.subject.requests[kind], effort.requests).await?;
-                let spent = running.cpu().await?.saturating_sub(before);
-                figures.requests[kind].1.add(spent.div_f64(effort.requests as f64));
-            }
-        }
-    }
-    for (running, figures) in running.iter().zip(&mut figures) {
-        figures.rss_bytes = running.function.rss_bytes()?;
-    }
     Ok(figures)
-}
-
-/// A subject's process. The function comes first: it must be gone before its emulator is.
-struct Running<'a> {
-    function: Function,
-    api: RuntimeApi,
-    subject: &'a Subject,
-}
-
-impl<'a> Running<'a> {
-    async fn start(subject: &'a Subject) -> anyhow::Result<Self> {
-        let api = RuntimeApi::start().await?;
-        let environment = subject.environment.iter().map(|(name, value)| (name, value));
-        let function = Function::spawn(&api, &subject.binary, environment).context(subject.name.clone())?;
-        Ok(Self { function, api, subject })
-    }
-
-    /// CPU time so far, of a function that has gone to sleep. It is not asleep yet when its question for an event arrives.
-    async fn cpu(&self) -> anyhow::Result<Duration> {
-        self.api.wait_for_poll().await.with_context(|| self.subject.name.clone())?;
-        let mut before = self.function.cpu()?;
-        for _ in 0..100 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            let now = self.function.cpu()?;
-            if now == before && self.function.state()? == 'S' {
-                break;
-            }
-            before = now;
-        }
-        Ok(before)
-    }
-
-    async fn invoke(&self, request: &Request, times: usize) -> anyhow::Result<()> {
-        let place = || format!("{}: {}", self.subject.name, request.label);
-        for event in request.events.iter().cycle().take(times) {
-            let answer = self.api.invoke(event.clone()).await.with_context(place)?;
-            if !(request.is_right)(&answer) {
-                bail!("{}: unexpected answer {}", place(), String::from_utf8_lossy(&answer));
-            }
-        }
-        Ok(())
-    }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 const ZIP: &str = "
 import io, sys, zipfile
 archive = io.BytesIO()
-with zipfile.ZipFile(archive, 'w', zipfile.ZIP_DEFLATED, compresslevel=9) as z:
+with zipfile.ZipFile(archive, 'w', zipfile.ZIP_DEFLATED) as z:
     z.write(sys.argv[1], 'bootstrap')
 print(len(archive.getvalue()))
 ";

@@ -4,50 +4,65 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::measure::{Figures, Samples};
+use crate::measure::{Cost, Figures, Samples};
 
-/// For people. The first subject is the yardstick.
+/// For people. The first function is the yardstick.
 pub fn text(figures: &[Figures]) -> String {
-    let mut times = vec![["function", "CPU of", "median", "min", "× echo"].map(str::to_owned).to_vec()];
+    let head = ["function", "CPU of", "median", "min", "min × echo", "calls"];
+    let mut times = vec![head.map(str::to_owned).to_vec()];
     let mut weights = vec![["function", "binary bytes", "zip bytes", "memory bytes"].map(str::to_owned).to_vec()];
-    for subject in figures {
-        for (what, samples, ratio) in rows(subject, figures) {
-            let name = subject.name.clone();
-            times.push(vec![name, what.to_owned(), time(samples.median()), time(samples.min()), format!("{ratio:.2}")]);
+    for function in figures {
+        let name = function.name.to_owned();
+        for row in rows(function, figures) {
+            let calls = row.calls.map_or(String::new(), |calls| format!("{calls:.1}"));
+            let (median, min) = (time(row.cpu.median()), time(row.cpu.min()));
+            times.push(vec![name.clone(), row.of.to_owned(), median, min, format!("{:.2}", row.ratio), calls]);
         }
-        let weight = [subject.bytes, subject.zip_bytes, subject.rss_bytes].map(|bytes| bytes.to_string());
-        weights.push([subject.name.clone()].into_iter().chain(weight).collect());
+        let weight = [function.bytes, function.zip_bytes, function.rss_bytes].map(|bytes| bytes.to_string());
+        weights.push([name].into_iter().chain(weight).collect());
     }
     format!("{}\n{}", table(&times, 2), table(&weights, 1))
 }
 
 /// For machines: times in microseconds.
 pub fn json(figures: &[Figures]) -> Value {
-    let subject = |subject: &Figures| {
-        let cpu: Vec<Value> = rows(subject, figures)
-            .map(|(what, samples, ratio)| {
-                let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
-                json!({"of": what, "median_us": micros(samples.median()), "min_us": micros(samples.min()), "ratio": ratio})
-            })
-            .collect();
-        json!({
-            "name": subject.name, "bytes": subject.bytes, "zip_bytes": subject.zip_bytes, "rss_bytes": subject.rss_bytes,
-            "cpu": cpu,
-        })
+    let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+    let row = |row: Row<'_>| {
+        let (median, min) = (micros(row.cpu.median()), micros(row.cpu.min()));
+        json!({"of": row.of, "median_us": median, "min_us": min, "ratio": row.ratio, "calls": row.calls})
     };
-    json!({"functions": figures.iter().map(subject).collect::<Vec<_>>()})
+    let function = |function: &Figures| {
+        let Figures { name, bytes, zip_bytes, rss_bytes, .. } = function;
+        let cpu: Vec<Value> = rows(function, figures).map(row).collect();
+        json!({"name": name, "bytes": bytes, "zip_bytes": zip_bytes, "rss_bytes": rss_bytes, "cpu": cpu})
+    };
+    json!({"functions": figures.iter().map(function).collect::<Vec<_>>()})
 }
 
-/// The start and each kind of request, and how many times the yardstick's own start or first kind of request it takes.
-fn rows<'a>(subject: &'a Figures, all: &'a [Figures]) -> impl Iterator<Item = (&'a str, &'a Samples, f64)> {
+/// The start, or one kind of request.
+struct Row<'a> {
+    of: &'a str,
+    cpu: &'a Samples,
+    /// How many times the yardstick's own start, or first kind of request, it takes.
+    ratio: f64,
+    /// Calls to AWS per request.
+    calls: Option<f64>,
+}
+
+fn rows<'a>(function: &'a Figures, all: &'a [Figures]) -> impl Iterator<Item = Row<'a>> {
     let yardstick = all.first();
     let start = yardstick.map(|first| &first.init);
-    let request = yardstick.and_then(|first| first.requests.first()).map(|(_, samples)| samples);
+    let request = yardstick.and_then(|first| first.requests.first()).map(|cost| &cost.cpu);
+    // Of the least disturbed ones: a busy machine only ever adds.
     let ratio = |samples: &Samples, to: Option<&Samples>| {
-        samples.median().as_secs_f64() / to.map_or(f64::NAN, |to| to.median().as_secs_f64())
+        samples.min().as_secs_f64() / to.map_or(f64::NAN, |to| to.min().as_secs_f64())
     };
-    let requests = subject.requests.iter().map(move |(label, s)| (label.as_str(), s, ratio(s, request)));
-    std::iter::once(("start", &subject.init, ratio(&subject.init, start))).chain(requests)
+    let started = Row { of: "start", cpu: &function.init, ratio: ratio(&function.init, start), calls: None };
+    let requests = function.requests.iter().map(move |cost| {
+        let Cost { label, cpu, calls } = cost;
+        Row { of: label, cpu, ratio: ratio(cpu, request), calls: Some(*calls) }
+    });
+    std::iter::once(started).chain(requests)
 }
 
 fn time(time: Duration) -> String {

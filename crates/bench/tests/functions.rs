@@ -1,4 +1,4 @@
-//! The command measures the yardstick.
+//! The command measures the yardstick and the functions beside it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -7,30 +7,42 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn functions(arguments: &[&str]) -> Output {
-    let dir = Path::new(env!("CARGO_BIN_EXE_everfresh-echo")).parent().unwrap();
+    let dir = Path::new(env!("CARGO_BIN_EXE_everfresh-bench")).parent().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_everfresh-bench"));
     command.args(["functions", "--quick", "--dir"]).arg(dir).args(arguments).output().unwrap()
 }
 
 #[test]
-fn the_yardstick_is_measured() {
+fn the_functions_do_what_is_measured() {
     let output = functions(&["--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let echo = &report["functions"][0];
-    assert_eq!(echo["name"], "everfresh-echo");
-    let number = |field: &str| echo[field].as_u64().unwrap();
+    let [echo, serve, worker] = report["functions"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    looks_measured(echo, "everfresh-echo", &["start", "echo"]);
+    let kinds = ["memory hit", "304", "table read", "S3 hit", "stale + enqueue"];
+    looks_measured(serve, "everfresh-serve", &[&["start"], kinds.as_slice()].concat());
+    looks_measured(worker, "everfresh-worker", &["start"]);
+    for row in echo["cpu"].as_array().unwrap() {
+        assert_eq!(row["ratio"], 1.0);
+    }
+    // A little more is for what is read once a second.
+    let calls: Vec<f64> = (1..=5).map(|row| serve["cpu"][row]["calls"].as_f64().unwrap().floor()).collect();
+    assert_eq!(calls, [0.0, 0.0, 1.0, 2.0, 2.0]);
+}
+
+fn looks_measured(function: &Value, name: &str, rows: &[&str]) {
+    assert_eq!(function["name"], name);
+    let number = |field: &str| function[field].as_u64().unwrap();
     assert!(number("rss_bytes") > 1 << 20);
     assert!(number("zip_bytes") > 100_000 && number("zip_bytes") < number("bytes"));
-    for (row, of) in ["start", "echo"].into_iter().enumerate() {
-        let cpu = &echo["cpu"][row];
-        assert_eq!(cpu["of"], of);
-        assert_eq!(cpu["ratio"], 1.0);
-        let micros = |field: &str| cpu[field].as_f64().unwrap();
+    let measured = function["cpu"].as_array().unwrap();
+    assert_eq!(measured.iter().map(|row| row["of"].as_str().unwrap()).collect::<Vec<_>>(), rows);
+    for row in measured {
+        let micros = |field: &str| row[field].as_f64().unwrap();
         // Far from any measurement, but a lost unit would show.
         assert!(
             micros("min_us") > 1.0 && micros("median_us") < 1e6 && micros("min_us") <= micros("median_us"),
-            "{cpu}"
+            "{row}"
         );
     }
 }

@@ -11,8 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 const NONE: [(&str, &str); 0] = [];
 
 fn echo(api: &RuntimeApi, variables: &[(&str, &str)]) -> Function {
-    let binary = Path::new(env!("CARGO_BIN_EXE_everfresh-echo"));
-    Function::spawn(api, binary, variables.iter().copied()).unwrap()
+    // Another package builds it, into the same folder.
+    let binary = Path::new(env!("CARGO_BIN_EXE_everfresh-bench")).with_file_name("everfresh-echo");
+    Function::spawn(api, &binary, variables.iter().copied()).unwrap()
 }
 
 /// A signal is obeyed a moment after it was sent.

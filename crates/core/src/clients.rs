@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
@@ -18,7 +19,7 @@ use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_smithy_runtime_api::client::http::{HttpConnectorSettings, SharedHttpClient};
 use aws_types::SdkConfig;
 
 use crate::aws_time::AwsTime;
@@ -164,15 +165,19 @@ fn partition(name: &str, service: &str) -> RetryPartition {
     RetryPartition::custom(format!("{name}/{service}")).build()
 }
 
-/// The configuration of every client that talks to AWS: credentials and region come from the environment (a function's role, an
-/// operator's profile), and `AWS_ENDPOINT_URL` and its like are honoured, as any tool does.
+/// The configuration of every client that talks to AWS: credentials and region come from the environment (a function's role, which
+/// is in its variables; an operator's profile), and `AWS_ENDPOINT_URL` and its like are honoured, as any tool does.
 pub async fn aws_sdk_config(patience: Patience, reach: Reach) -> SdkConfig {
-    aws_config::defaults(BehaviorVersion::latest())
+    let config = aws_config::defaults(BehaviorVersion::latest())
         .http_client(tls_http_client(reach))
         .timeout_config(patience.time_outs())
-        .retry_config(patience.retries())
-        .load()
-        .await
+        .retry_config(patience.retries());
+    let config = match reach {
+        // A function's role is in its variables. Being ready to look elsewhere takes a client for STS and one for IMDS, at each start.
+        Reach::Lambda => config.credentials_provider(EnvironmentVariableCredentialsProvider::new()),
+        Reach::Desk => config,
+    };
+    config.load().await
 }
 
 /// An HTTP client for plain-text endpoints on this machine. It knows no proxy.
@@ -181,32 +186,69 @@ pub fn plain_http_client() -> SharedHttpClient {
 }
 
 fn tls_http_client(reach: Reach) -> SharedHttpClient {
-    let (trust, proxy) = match reach {
-        Reach::Lambda => (TrustStore::empty().with_pem_certificate(AMAZON_ROOTS), ProxyConfig::disabled()),
-        Reach::Desk => (TrustStore::empty().with_native_roots(true), ProxyConfig::from_env()),
-    };
     HttpBuilder::new().build_with_connector_fn(move |settings, _components| {
-        let mut connector = Connector::builder();
-        connector.set_connector_settings(settings.cloned());
-        connector.set_proxy_config(Some(proxy.clone()));
-        let connector = connector.tls_provider(Provider::Rustls(CryptoMode::Ring));
-        match TlsContext::builder().with_trust_store(trust.clone()).build() {
-            Ok(context) => connector.tls_context(context).build(),
-            // Only a malformed certificate does this, and a test parses those that are compiled in.
-            Err(_) => connector.build(),
-        }
+        let trust = match (settings, reach) {
+            // Each SDK client asks for this once, to see that it can be made, and throws it away: the roots are not parsed for that.
+            (None, _) => TrustStore::empty(),
+            (Some(_), Reach::Lambda) => TrustStore::empty().with_pem_certificate(AMAZON_ROOTS),
+            (Some(_), Reach::Desk) => TrustStore::empty().with_native_roots(true),
+        };
+        let proxy = match reach {
+            Reach::Lambda => ProxyConfig::disabled(),
+            Reach::Desk => ProxyConfig::from_env(),
+        };
+        tls_connector(settings, trust, proxy)
     })
+}
+
+fn tls_connector(settings: Option<&HttpConnectorSettings>, trust: TrustStore, proxy: ProxyConfig) -> Connector {
+    let mut connector = Connector::builder();
+    connector.set_connector_settings(settings.cloned());
+    connector.set_proxy_config(Some(proxy));
+    let connector = connector.tls_provider(Provider::Rustls(CryptoMode::Ring));
+    match TlsContext::builder().with_trust_store(trust).build() {
+        Ok(context) => connector.tls_context(context).build(),
+        // Only a malformed certificate does this, and a test parses those that are compiled in.
+        Err(_) => connector.build(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn amazons_roots_parse() {
         let pem = String::from_utf8_lossy(AMAZON_ROOTS);
         assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 5);
         // Panics inside the TLS library if a certificate is malformed.
-        tls_http_client(Reach::Lambda);
+        tls_connector(None, TrustStore::empty().with_pem_certificate(AMAZON_ROOTS), ProxyConfig::disabled());
+    }
+
+    /// What [`tls_http_client`] relies on: without roots, no call to AWS would succeed.
+    #[tokio::test]
+    async fn a_connector_that_is_used_is_asked_for_with_settings() {
+        let with_settings = Arc::new(Mutex::new(Vec::new()));
+        let asked = with_settings.clone();
+        let http = HttpBuilder::new().build_with_connector_fn(move |settings, _components| {
+            asked.lock().unwrap().push(settings.is_some());
+            Connector::builder().build_http()
+        });
+        let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let clients = Clients::explicit(Explicit {
+            http,
+            endpoint: format!("http://{refusing}"),
+            region: "us-east-1".to_owned(),
+            access_key: "x".to_owned(),
+            secret_key: "x".to_owned(),
+            patience: Patience { attempts: 1, ..Patience::WORKER },
+            clock: Clock::system(),
+            retry_partition: None,
+        });
+        assert_eq!(*with_settings.lock().unwrap(), [false, false, false]);
+        assert!(clients.dynamodb.list_tables().send().await.is_err());
+        assert!(clients.s3.list_buckets().send().await.is_err());
+        assert_eq!(*with_settings.lock().unwrap(), [false, false, false, true], "one for all three");
     }
 }

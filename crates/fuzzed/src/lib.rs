@@ -18,8 +18,11 @@ use everfresh_serve::rules::refusal::Refusal;
 
 const CONFIG: &str = include_str!("../../core/sample/everfresh.toml");
 
+/// Looks at any bytes, and panics if something does not hold.
+pub type Target = fn(&[u8]);
+
 /// Every target by its name.
-pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("message", message),
     ("config", config),
     ("keys", keys),

@@ -44,32 +44,30 @@ pub enum Sabotage {
 impl Sabotage {
     /// Changes a request of this actor. None lets it pass as it is now; otherwise it is answered so and never arrives.
     pub fn request(self, actor: Actor, operation: &str, request: &mut Value, now_ms: u64) -> Option<Response<Bytes>> {
-        let worker = actor == Actor::Worker;
+        let victim = if self == Sabotage::PinMovesMeta { Actor::Operator } else { Actor::Worker };
+        if actor != victim {
+            return None;
+        }
+        let put_of_claim = operation == "PutItem" && request["Item"]["claim_expires_ms"].is_object();
+        let is_takeover = request["ExpressionAttributeValues"][":old_status"].is_object();
         match self {
-            Sabotage::MetaCondition if worker => on_item(request, "META", always),
-            Sabotage::LockTokenCondition if worker => on_item(request, "LOCK", |delete| {
+            Sabotage::MetaCondition => on_item(request, "META", always),
+            Sabotage::LockTokenCondition => on_item(request, "LOCK", |delete| {
                 if delete["ConditionExpression"].as_str().is_some_and(|text| text.contains(":token")) {
                     always(delete);
                 }
             }),
-            Sabotage::ClaimOnce | Sabotage::TakeoverExact if worker && operation == "PutItem" => {
-                let is_claim = request["Item"]["sk"]["S"].as_str().is_some_and(|sk| sk.starts_with("REQ#"));
-                let is_takeover = request["ExpressionAttributeValues"][":old_status"].is_object();
-                if is_claim && is_takeover == (self == Sabotage::TakeoverExact) {
-                    always(request);
-                }
+            Sabotage::ClaimOnce if put_of_claim && !is_takeover => always(request),
+            Sabotage::TakeoverExact if put_of_claim && is_takeover => always(request),
+            Sabotage::TakeoverOfExpired if put_of_claim => {
+                request["Item"]["claim_expires_ms"] = json!({"N": "99999999999999"});
             }
-            Sabotage::TakeoverOfExpired if worker && operation == "PutItem" => {
-                if request["Item"]["claim_expires_ms"].is_object() {
-                    request["Item"]["claim_expires_ms"] = json!({"N": "99999999999999"});
-                }
-            }
-            Sabotage::FailConditioned if worker => on_item(request, "REQ#", |update| {
+            Sabotage::FailConditioned => on_item(request, "REQ#", |update| {
                 if update["ExpressionAttributeValues"][":failed"].is_object() {
                     always(update);
                 }
             }),
-            Sabotage::GiveBackConditioned if worker => {
+            Sabotage::GiveBackConditioned => {
                 let gives_back = |update: &Value| update["ExpressionAttributeValues"][":expired"].is_object();
                 if gives_back(request) {
                     always(request);
@@ -80,7 +78,7 @@ impl Sabotage {
                     }
                 });
             }
-            Sabotage::SourceBeforeRender if worker => on_item(request, "META", |update| {
+            Sabotage::SourceBeforeRender => on_item(request, "META", |update| {
                 let names = update["ExpressionAttributeNames"].as_object().cloned().unwrap_or_default();
                 let placeholder = names.iter().find(|(_, name)| name.as_str() == Some("source_ms"));
                 if let Some((placeholder, _)) = placeholder {
@@ -88,14 +86,13 @@ impl Sabotage {
                     update["ExpressionAttributeValues"][value] = json!({"N": now_ms.to_string()});
                 }
             }),
-            Sabotage::RejectBeforeAck if worker && operation == "SendMessage" => {
+            Sabotage::RejectBeforeAck if operation == "SendMessage" => {
                 let mut answer = Response::new(Bytes::from_static(br#"{"MessageId":"lost","MD5OfMessageBody":""}"#));
-                answer
-                    .headers_mut()
-                    .insert("content-type", http::HeaderValue::from_static("application/x-amz-json-1.0"));
+                let json = http::HeaderValue::from_static("application/x-amz-json-1.0");
+                answer.headers_mut().insert("content-type", json);
                 return Some(answer);
             }
-            Sabotage::PinMovesMeta if actor == Actor::Operator => {
+            Sabotage::PinMovesMeta => {
                 let pins = request["TransactItems"].as_array().is_some_and(|items| {
                     items.iter().any(|item| item["Update"]["UpdateExpression"] == "SET pinned_at_ms = :at")
                 });
@@ -103,7 +100,15 @@ impl Sabotage {
                     items.retain(|item| item["Update"]["Key"]["sk"]["S"] != "META");
                 }
             }
-            _ => {}
+            // Not this request's business, or done elsewhere: in the settings, at the queue, in the answers, at the bucket.
+            Sabotage::ClaimOnce
+            | Sabotage::TakeoverExact
+            | Sabotage::TakeoverOfExpired
+            | Sabotage::RejectBeforeAck
+            | Sabotage::CoverageEpsilon
+            | Sabotage::ForeignRowCoversNobody
+            | Sabotage::UploadBeforeCommit
+            | Sabotage::BusyIsNotAcked => {}
         }
         None
     }
