@@ -95,7 +95,9 @@ async fn conditional_reads_answer_304_and_412() {
     let etag = clients.s3.head_object().bucket(&bucket).key("page").send().await.unwrap().e_tag.unwrap();
     let get = || clients.s3.get_object().bucket(&bucket).key("page");
     let not_modified = get().if_none_match(&etag).send().await.unwrap_err();
-    assert_eq!(not_modified.raw_response().unwrap().status().as_u16(), 304);
+    let not_modified = not_modified.raw_response().unwrap();
+    assert_eq!(not_modified.status().as_u16(), 304);
+    assert_eq!(not_modified.body().bytes(), Some(&b""[..]), "a 304 has no body");
     let failed = get().if_match("\"another\"").send().await.unwrap_err();
     assert_eq!(failed.raw_response().unwrap().status().as_u16(), 412);
     get().if_match(&etag).send().await.unwrap();
@@ -111,6 +113,31 @@ async fn a_range_is_a_part_and_says_of_what() {
     assert_eq!(got.body.collect().await.unwrap().to_vec(), b"234");
     let beyond = clients.s3.get_object().bucket(&bucket).key("page").range("bytes=10-").send().await.unwrap_err();
     assert_eq!(beyond.raw_response().unwrap().status().as_u16(), 416);
+}
+
+#[tokio::test]
+async fn the_last_bytes_of_nothing_are_nothing_and_its_first_are_no_range() {
+    let clients = clients().await;
+    let bucket = bucket(&clients).await;
+    put(&clients, &bucket, "empty", b"").await;
+    let get = |range: &str| clients.s3.get_object().bucket(&bucket).key("empty").range(range).send();
+    let last = get("bytes=-2").await.unwrap();
+    // S3 names no range at all; an emulator may name an impossible one.
+    assert!(!last.content_range().is_some_and(|range| range.starts_with("bytes 0-0")), "{last:?}");
+    assert_eq!(last.body.collect().await.unwrap().to_vec(), b"");
+    assert_eq!(get("bytes=0-").await.unwrap_err().raw_response().unwrap().status().as_u16(), 416);
+}
+
+#[tokio::test]
+async fn what_is_to_be_replaced_must_be_there_and_be_the_same() {
+    let clients = clients().await;
+    let bucket = bucket(&clients).await;
+    let replace = |etag: &str| clients.s3.put_object().bucket(&bucket).key("page").if_match(etag).send();
+    assert_eq!(replace("\"any\"").await.unwrap_err().code(), Some("NoSuchKey"));
+    put(&clients, &bucket, "page", b"body").await;
+    assert_eq!(replace("\"any\"").await.unwrap_err().code(), Some("PreconditionFailed"));
+    let etag = clients.s3.head_object().bucket(&bucket).key("page").send().await.unwrap().e_tag.unwrap();
+    replace(&etag).await.unwrap();
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 //! | [`world`] | [`World`]: engines, clock, clients, configuration |
 //! | `messages` | what a world's queue is sent, and what is left in it |
 //! | [`rows`] | what a world's table and bucket hold, and short names for DynamoDB's values |
+//! | [`fixtures`] | rows exactly as helpers of other languages write them |
 //! | [`sandbox`] | [`Sandbox`]: one instance of the worker, with faults and a clock of its own |
 //! | [`instance`] | [`Instance`]: one instance of the serving side |
 //! | [`origin`] | [`Origin`]: the tenant's site, without a network |
@@ -17,6 +18,7 @@
 //! A suite says `#[tokio::test(start_paused = true)]`, and hours pass in milliseconds.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+pub mod fixtures;
 pub mod instance;
 mod messages;
 pub mod operators;
@@ -26,6 +28,7 @@ pub mod sandbox;
 pub mod server;
 pub mod world;
 
+pub use fixtures::{Fixture, fixtures};
 pub use instance::{Instance, body, cache_status, get};
 pub use operators::done;
 pub use origin::{Breaks, Origin};

@@ -98,9 +98,14 @@ impl World {
     /// The body that META points at. Panics if there is none: META must never point at nothing (I4).
     pub async fn published(&self, path: &str) -> Option<String> {
         let meta = self.meta(path).await?;
-        let get = self.clean.s3.get_object().bucket(&self.stack.bucket).key(text(&meta, "s3_key"));
+        Some(self.object(&text(&meta, "s3_key")).await)
+    }
+
+    /// The body with that key. Panics if there is none.
+    pub async fn object(&self, key: &str) -> String {
+        let get = self.clean.s3.get_object().bucket(&self.stack.bucket).key(key);
         let body = get.send().await.expect("META points at a body").body.collect().await.unwrap().to_vec();
-        Some(String::from_utf8(body).unwrap())
+        String::from_utf8(body).unwrap()
     }
 
     /// The keys of all bodies.

@@ -49,11 +49,13 @@ pub struct Make {
     pub ladder: Ladder,
     /// How often it tries a request.
     pub max_attempts: u32,
+    /// How its table's keys are laid out.
+    pub layout: KeyLayout,
 }
 
 impl Default for Make {
     fn default() -> Self {
-        Self { skew_ms: 0, deploy: 1, ladder: ladder(), max_attempts: 5 }
+        Self { skew_ms: 0, deploy: 1, ladder: ladder(), max_attempts: 5, layout: KeyLayout::default() }
     }
 }
 
@@ -62,7 +64,7 @@ impl Sandbox {
     pub fn new(world: &World, make: Make, clock: Clock) -> Self {
         let way = InProcess::new(world.engines.clone(), Faults::none());
         let clients = way.clients(clock, Patience::WORKER);
-        let ledger = Ledger::new(&clients, &world.stack.table, KeyLayout::default());
+        let ledger = Ledger::new(&clients, &world.stack.table, make.layout);
         let artifacts = Artifacts::new(&clients, &world.stack.bucket);
         let settings = regenerate::Settings {
             ladder: make.ladder,

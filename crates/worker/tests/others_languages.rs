@@ -11,7 +11,7 @@ use everfresh_testing::{Item, World, n, number, pause, s, text};
 const PAGE: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
 
-/// Another language's helper, as the seeds describe it.
+/// Another language's helper.
 struct Helper<'w> {
     world: &'w World,
     token: String,

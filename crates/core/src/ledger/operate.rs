@@ -169,6 +169,8 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
 fn tombstone(meta: Meta, now_ms: u64) -> Meta {
     Meta {
         generated_at: seconds::floor(now_ms),
+        // A helper of another language knows no tombstone: with a life it would take the old body for one that was generated just now.
+        revalidate_seconds: 0,
         source_ms: Some(now_ms),
         modified_at: Some(seconds::floor(now_ms)),
         status: Some(410),

@@ -52,8 +52,9 @@ impl S3 {
         match self.service.call(request.map(s3s::Body::from)).await {
             Ok(response) => {
                 let (parts, body) = response.into_parts();
-                // The answer to a HEAD has no body, an error's included. A server on a socket sees to that; here we do.
-                if is_head {
+                // Neither the answer to a HEAD, an error's included, nor a 304 has a body. A server on a socket sees to that; here we
+                // do.
+                if is_head || parts.status == http::StatusCode::NOT_MODIFIED {
                     return Response::from_parts(parts, Bytes::new());
                 }
                 match body.collect().await {

@@ -68,8 +68,12 @@ pub(super) enum When {
 /// How a write ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    Stored { etag: String },
+    Stored {
+        etag: String,
+    },
     Refused,
+    /// It was to replace an object, and there is none.
+    NoSuchKey,
     NoSuchBucket,
 }
 
@@ -137,7 +141,13 @@ impl Objects {
                 )?
                 .execute(params![bucket, key, etag, modified_ms, headers, body, expected])?,
         };
-        Ok(if changed == 1 { Put::Stored { etag } } else { Put::Refused })
+        if changed == 1 {
+            return Ok(Put::Stored { etag });
+        }
+        // Still under the lock: it is the same moment.
+        let there =
+            connection.prepare_cached("SELECT 1 FROM object WHERE bucket = ?1 AND key = ?2")?.exists([bucket, key])?;
+        Ok(if there { Put::Refused } else { Put::NoSuchKey })
     }
 
     pub(super) fn get(&self, bucket: &str, key: &str) -> rusqlite::Result<Option<Stored>> {

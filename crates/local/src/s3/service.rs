@@ -90,6 +90,7 @@ impl S3 for Buckets {
             Put::Refused => {
                 Err(s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold"))
             }
+            Put::NoSuchKey => Err(s3_error!(NoSuchKey, "The specified key does not exist.")),
             Put::NoSuchBucket => Err(s3_error!(NoSuchBucket, "The specified bucket does not exist")),
         }
     }
@@ -103,9 +104,11 @@ impl S3 for Buckets {
             None => (stored.body, None),
             Some(range) => {
                 let range = range.check(full)?;
-                let shown = format!("bytes {}-{}/{full}", range.start, range.end.saturating_sub(1));
+                // The last bytes of an empty object are all of it, and no part: S3 answers 200.
+                let shown =
+                    (range.start < range.end).then(|| format!("bytes {}-{}/{full}", range.start, range.end - 1));
                 // Both ends lie within a body that is in memory, so they fit.
-                (stored.body.slice(range.start as usize..range.end as usize), Some(shown))
+                (stored.body.slice(range.start as usize..range.end as usize), shown)
             }
         };
         Ok(S3Response::new(GetObjectOutput {

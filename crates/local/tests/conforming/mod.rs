@@ -1,0 +1,177 @@
+//! Two sides that are asked the same, step by step, and what is made of their answers.
+
+pub(crate) mod dynamodb;
+mod known;
+pub(crate) mod requests;
+pub(crate) mod s3;
+pub(crate) mod sqs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use everfresh_core::clients::{Clients, Explicit, Patience, plain_http_client};
+use everfresh_core::clock::Clock;
+use everfresh_local::engines::Engines;
+use everfresh_local::gateway::{Gateway, Port};
+use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY};
+
+use self::known::Answers;
+use crate::support::embedded;
+
+/// Set to an emulator's URL to compare with it. Without it the engines are compared with themselves, reached over HTTP.
+const ENDPOINT_VARIABLE: &str = "EVERFRESH_CONFORMANCE_ENDPOINT";
+/// How many sequences each service gets.
+const SEQUENCES_VARIABLE: &str = "EVERFRESH_CONFORMANCE_SEQUENCES";
+/// The first sequence's seed; the others count up from it.
+const SEED_VARIABLE: &str = "EVERFRESH_CONFORMANCE_SEED";
+
+/// Long enough for a record to be claimed, lost, taken over and completed within one sequence.
+const OPERATIONS: usize = 40;
+
+/// What one side answered, by name: only what is on both sides comparable is in it.
+pub(crate) type Facts = BTreeMap<&'static str, String>;
+
+/// The embedded engines, and what they are compared with.
+pub(crate) struct Pair {
+    pub(crate) ours: Clients,
+    pub(crate) theirs: Clients,
+    name: String,
+    // Its end would be the other side's.
+    _gateway: Option<Gateway>,
+}
+
+impl Pair {
+    pub(crate) async fn new() -> Self {
+        let ours = embedded().await.clients(Clock::system(), Patience::WORKER);
+        let (endpoint, name, gateway) = match std::env::var(ENDPOINT_VARIABLE) {
+            Ok(endpoint) => (endpoint.clone(), endpoint, None),
+            Err(_) => {
+                let engines = Engines::memory(Clock::system()).await.unwrap();
+                let gateway = Port::bind(0).unwrap().serve(engines).unwrap();
+                (gateway.url(), "the embedded engines over HTTP".to_owned(), Some(gateway))
+            }
+        };
+        let theirs = Clients::explicit(Explicit {
+            http: plain_http_client(),
+            endpoint,
+            region: REGION.to_owned(),
+            access_key: ACCESS_KEY.to_owned(),
+            secret_key: SECRET_KEY.to_owned(),
+            patience: Patience::WORKER,
+            clock: Clock::system(),
+            retry_partition: Some("conformance".to_owned()),
+        });
+        Self { ours, theirs, name, _gateway: gateway }
+    }
+}
+
+/// How a sequence goes on after a comparison.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Then {
+    GoOn,
+    /// On empty tables, buckets and queues: what is stored differs for a known reason, and so would everything that follows.
+    BeginAnew,
+    /// A difference that is not known: it is enough to fail.
+    Stop,
+}
+
+/// Everything that was compared.
+pub(crate) struct Report {
+    service: &'static str,
+    other: String,
+    sequences: usize,
+    operations: usize,
+    refused: usize,
+    known: BTreeMap<&'static str, usize>,
+    unknown: BTreeMap<(String, &'static str), (usize, String)>,
+}
+
+impl Report {
+    pub(crate) fn new(service: &'static str, pair: &Pair) -> Self {
+        let (known, unknown) = (BTreeMap::new(), BTreeMap::new());
+        Self { service, other: pair.name.clone(), sequences: 0, operations: 0, refused: 0, known, unknown }
+    }
+
+    /// The seeds of this run.
+    pub(crate) fn seeds(&self, usual: u64) -> impl Iterator<Item = u64> + use<> {
+        let number = |variable, otherwise| {
+            std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a whole number"))
+        };
+        let first = number(SEED_VARIABLE, 1);
+        first..first + number(SEQUENCES_VARIABLE, usual)
+    }
+
+    /// The steps of a sequence.
+    pub(crate) fn steps(&mut self) -> std::ops::Range<usize> {
+        self.sequences += 1;
+        0..OPERATIONS
+    }
+
+    /// Compares what both sides answered to one operation.
+    pub(crate) fn compare(&mut self, at: (u64, usize), operation: &dyn Debug, ours: &Facts, theirs: &Facts) -> Then {
+        self.operations += 1;
+        self.refused += usize::from(ours.get("outcome").is_some_and(|outcome| outcome != "ok"));
+        let shown = format!("{operation:?}");
+        // `Put { item: … }` is a `Put`.
+        let name: String = shown.chars().take_while(char::is_ascii_alphanumeric).collect();
+        let mut then = Then::GoOn;
+        // The outcome comes first: who does what another refuses differs in everything else too.
+        let rest = ours.keys().chain(theirs.keys()).copied().filter(|fact| *fact != "outcome");
+        for fact in std::iter::once("outcome").chain(rest.collect::<BTreeSet<_>>()) {
+            let said = |facts: &Facts| facts.get(fact).cloned().unwrap_or("(nothing)".to_owned());
+            let (ours, theirs) = (said(ours), said(theirs));
+            if ours == theirs {
+                continue;
+            }
+            let answers = Answers { operation: &shown, ours: &ours, theirs: &theirs };
+            let Some(reason) = known::reason(self.service, &name, fact, answers) else {
+                let first =
+                    format!("seed {}, step {}: {shown}\n      embedded: {ours}\n      other:    {theirs}", at.0, at.1);
+                self.unknown.entry((name, fact)).or_insert((0, first)).0 += 1;
+                return Then::Stop;
+            };
+            *self.known.entry(reason).or_default() += 1;
+            if known::leaves_traces(fact) {
+                then = Then::BeginAnew;
+            }
+            if fact == "outcome" {
+                break;
+            }
+        }
+        then
+    }
+
+    /// Prints the figures. Panics if something differs that is not known to.
+    pub(crate) fn finish(self) {
+        let Self { service, other, sequences, operations, refused, known, unknown } = self;
+        let differences: usize = known.values().sum();
+        eprintln!(
+            "conformance: {service} with {other}: {sequences} sequences, {operations} operations ({refused} refused), \
+             {differences} known differences"
+        );
+        for (reason, times) in known {
+            eprintln!("  {times:>5} × {reason}");
+        }
+        let shown = unknown.iter().map(|((operation, fact), (times, first))| {
+            format!("\n  {times} × {operation}, {fact}; first with {first}")
+        });
+        let shown: String = shown.collect();
+        assert!(unknown.is_empty(), "{service} and {other} differ:{shown}");
+    }
+}
+
+/// What became of a call, in one word: `ok`, or the service's code for the refusal.
+pub(crate) fn outcome<T, E: ProvideErrorMetadata + Debug>(
+    result: &Result<T, SdkError<E, aws_smithy_runtime_api::client::orchestrator::HttpResponse>>,
+) -> String {
+    match result {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => match (error.code(), error.raw_response()) {
+            (Some(code), _) => code.to_owned(),
+            // A HEAD and a 304 have no body that could name a code.
+            (None, Some(response)) => response.status().as_u16().to_string(),
+            (None, None) => format!("{error:?}"),
+        },
+    }
+}
