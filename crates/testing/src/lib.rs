@@ -8,7 +8,7 @@
 //! | [`world`] | [`World`]: engines, clock, clients, configuration |
 //! | `messages` | what a world's queue is sent, and what is left in it |
 //! | [`rows`] | what a world's table and bucket hold, and short names for DynamoDB's values |
-//! | [`fixtures`] | rows exactly as helpers of other languages write them |
+//! | [`mod@fixtures`] | rows exactly as helpers of other languages write them |
 //! | [`sandbox`] | [`Sandbox`]: one instance of the worker, with faults and a clock of its own |
 //! | [`instance`] | [`Instance`]: one instance of the serving side |
 //! | [`origin`] | [`Origin`]: the tenant's site, without a network |
