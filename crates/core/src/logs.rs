@@ -1,6 +1,7 @@
 //! Log output: JSON lines where a machine reads them, readable lines where a person does.
 
 use std::io::IsTerminal;
+use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -20,6 +21,19 @@ impl Format {
         match std::env::var_os("AWS_LAMBDA_FUNCTION_NAME") {
             Some(_) => Self::Json,
             None => Self::Readable,
+        }
+    }
+}
+
+/// How a function's process ends. `what` is its name for people. The reason is one log line, whatever the error shows of a file:
+/// Lambda tells nobody but the log why a function did not start.
+pub fn ended<E: std::fmt::Display>(what: &str, result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let error = error.to_string().replace('\n', " ");
+            tracing::error!("{what} cannot run: {error}");
+            ExitCode::FAILURE
         }
     }
 }

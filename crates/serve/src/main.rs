@@ -15,15 +15,7 @@ use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     logs::init(logs::Format::detect(), "info");
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // One line, whatever the error shows of a file.
-            let error = error.to_string().replace('\n', " ");
-            tracing::error!("the serving function cannot run: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    logs::ended("the serving function", run().await)
 }
 
 async fn run() -> Result<(), Error> {

@@ -3,18 +3,9 @@
 
 use everfresh_serve::reply::Reply;
 use everfresh_serve::request::Request;
-use everfresh_testing::{Instance, Sandbox, World, body, get, pause, s, text};
+use everfresh_testing::{World, body, get, pause, published, s, text};
 
 const PAGE: &str = "/products/42";
-
-async fn published() -> (World, Sandbox, Instance) {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    world.enqueue(PAGE).await;
-    sandbox.turn().await;
-    let instance = world.instance();
-    (world, sandbox, instance)
-}
 
 /// A request for the page with one more header.
 fn with(name: &str, value: &str) -> Request {
@@ -25,7 +16,7 @@ fn with(name: &str, value: &str) -> Request {
 
 #[tokio::test(start_paused = true)]
 async fn every_method_but_get_and_head_is_refused_without_a_look_at_the_store() {
-    let (world, _, instance) = published().await;
+    let (world, _, instance) = published(PAGE).await;
     let long = "M".repeat(100_000);
     for method in [
         "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PURGE", "BAN", "PROPFIND", "SEARCH", "QUERY",
@@ -65,7 +56,7 @@ async fn head_of_a_missing_page_asks_for_the_whole_page_as_get_does() {
 
 #[tokio::test(start_paused = true)]
 async fn head_has_no_body_whatever_the_answer() {
-    let (world, _, instance) = published().await;
+    let (world, _, instance) = published(PAGE).await;
     for (path, host, status) in [
         (PAGE, "www.acme.example", 200),
         ("/nowhere", "www.acme.example", 404),
@@ -87,7 +78,7 @@ async fn head_has_no_body_whatever_the_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_part_of_a_page_is_the_whole_page() {
-    let (_, _, instance) = published().await;
+    let (_, _, instance) = published(PAGE).await;
     let whole = instance.get(PAGE).await;
     let etag = whole.header("etag").unwrap().to_owned();
     let overlapping = format!("bytes={}", "0-,".repeat(10_000));
@@ -109,7 +100,7 @@ async fn a_part_of_a_page_is_the_whole_page() {
 
 #[tokio::test(start_paused = true)]
 async fn conditions_without_end_are_no_conditions() {
-    let (_, _, instance) = published().await;
+    let (_, _, instance) = published(PAGE).await;
     let whole = instance.get(PAGE).await;
     let etag = whole.header("etag").unwrap();
     let megabyte = 1 << 20;
@@ -165,7 +156,7 @@ fn personal() -> Vec<Request> {
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_who_is_known_gets_the_public_page_and_nothing_of_theirs_is_passed_on() {
-    let (world, _, _) = published().await;
+    let (world, _, _) = published(PAGE).await;
     pause(70).await;
     // Each through an instance of its own, so that each sends its message.
     let mut told: Vec<(Reply, String, String)> = Vec::new();
@@ -187,7 +178,7 @@ async fn a_reader_who_is_known_gets_the_public_page_and_nothing_of_theirs_is_pas
 
 #[tokio::test(start_paused = true)]
 async fn a_cookie_that_somebody_wrote_into_the_store_reaches_nobody() {
-    let (world, _, _) = published().await;
+    let (world, _, _) = published(PAGE).await;
     let mut meta = world.meta(PAGE).await.unwrap();
     let lines = ["set-cookie: a=needle", "Set-Cookie: b=needle", "content-type: text/html", "x-needle: 1"];
     let listed = lines.map(s).to_vec();
@@ -209,7 +200,7 @@ async fn a_cookie_that_somebody_wrote_into_the_store_reaches_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_header_that_may_stand_once_is_answered_once() {
-    let (world, _, instance) = published().await;
+    let (world, _, instance) = published(PAGE).await;
     let lines = ["content-type: text/html", "content-type: text/plain", "link: </a>", "link: </b>", "location: /x"];
     let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
     let update = update.key("pk", s(world.pk(PAGE))).key("sk", s("META")).update_expression("SET headers = :lines");

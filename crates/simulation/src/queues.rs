@@ -175,6 +175,12 @@ impl Queues {
         self.state().values().filter(|message| !message.deleted && message.queue == *dead).cloned().collect()
     }
 
+    /// What was ever rejected, sent back since or not.
+    pub fn letters_ever(&self) -> Vec<Message> {
+        let dead = &self.stack.dead_letter_queue;
+        self.state().values().filter(|message| message.queue == *dead).cloned().collect()
+    }
+
     /// Everything that was ever sent.
     pub fn all(&self) -> Vec<Message> {
         self.state().values().cloned().collect()

@@ -10,7 +10,7 @@ use everfresh_serve::reply::Reply;
 use everfresh_serve::request::Request;
 use everfresh_serve::{Served, Server, Settings};
 
-use crate::World;
+use crate::{Sandbox, World};
 
 /// One instance of the serving side, with faults of its own.
 #[derive(Clone, Debug)]
@@ -45,6 +45,16 @@ impl World {
         change(&mut settings);
         Instance { server: Arc::new(Server::new(self.config.clone(), settings, &clients)), way }
     }
+}
+
+/// A world in which an acme page was published just now, the sandbox that did it, and an instance that has not seen it yet.
+pub async fn published(path: &str) -> (World, Sandbox, Instance) {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(path).await;
+    sandbox.turn().await;
+    let instance = world.instance();
+    (world, sandbox, instance)
 }
 
 /// A GET of an acme page.

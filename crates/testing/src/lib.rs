@@ -29,7 +29,7 @@ pub mod server;
 pub mod world;
 
 pub use fixtures::{Fixture, fixtures};
-pub use instance::{Instance, body, cache_status, get};
+pub use instance::{Instance, body, cache_status, get, published};
 pub use operators::done;
 pub use origin::{Breaks, Origin};
 pub use rows::{Item, decimal, list, n, null, number, s, text};

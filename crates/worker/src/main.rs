@@ -17,15 +17,7 @@ use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
 #[tokio::main]
 async fn main() -> ExitCode {
     logs::init(logs::Format::detect(), "info");
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // One line, whatever the error shows of a file.
-            let error = error.to_string().replace('\n', " ");
-            tracing::error!("the worker cannot run: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    logs::ended("the worker", run().await)
 }
 
 async fn run() -> Result<(), Error> {

@@ -108,13 +108,15 @@ pub(crate) struct Side {
 }
 
 /// One side's answer, and its partition after it.
-impl Side {
-    pub(crate) async fn new(clients: &Clients) -> Self {
+impl super::Side for Side {
+    type Operation = Operation;
+
+    async fn new(clients: &Clients) -> Self {
         let tokens = unique("").trim_start_matches('-')[..20].to_owned();
         Self { clients: clients.clone(), table: table(clients).await, tokens }
     }
 
-    pub(crate) async fn answer(&self, operation: &Operation) -> Facts {
+    async fn answer(&mut self, operation: &Operation) -> Facts {
         let mut facts = Facts::new();
         match operation {
             Operation::PutItem { write, returns }
@@ -143,7 +145,9 @@ impl Side {
         facts.insert("partition", self.partition().await);
         facts
     }
+}
 
+impl Side {
     async fn partition(&self) -> String {
         let query = self.clients.dynamodb.query().table_name(&self.table).consistent_read(true);
         let query = query.key_condition_expression("pk = :pk").expression_attribute_values(":pk", s(PARTITION));

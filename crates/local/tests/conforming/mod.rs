@@ -66,6 +66,40 @@ impl Pair {
     }
 }
 
+/// One service of one side, empty at first.
+pub(crate) trait Side: Sized {
+    type Operation: Debug;
+
+    async fn new(clients: &Clients) -> Self;
+
+    /// Does it, and tells everything that can be compared.
+    async fn answer(&mut self, operation: &Self::Operation) -> Facts;
+}
+
+/// Lets both sides answer every sequence that `operations` makes of a seed.
+pub(crate) async fn alike<S: Side, Next: FnMut() -> S::Operation>(
+    service: &'static str,
+    operations: impl Fn(u64) -> Next,
+) {
+    let pair = Pair::new().await;
+    let mut report = Report::new(service, &pair);
+    let sides = async || (S::new(&pair.ours).await, S::new(&pair.theirs).await);
+    for seed in report.seeds(20) {
+        let (mut ours, mut theirs) = sides().await;
+        let mut next = operations(seed);
+        for step in report.steps() {
+            let operation = next();
+            let answers = (ours.answer(&operation).await, theirs.answer(&operation).await);
+            match report.compare((seed, step), &operation, &answers.0, &answers.1) {
+                Then::GoOn => {}
+                Then::BeginAnew => (ours, theirs) = sides().await,
+                Then::Stop => break,
+            }
+        }
+    }
+    report.finish();
+}
+
 /// How a sequence goes on after a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Then {

@@ -91,8 +91,10 @@ pub(crate) struct Side {
     etags: BTreeMap<String, String>,
 }
 
-impl Side {
-    pub(crate) async fn new(clients: &Clients) -> Self {
+impl super::Side for Side {
+    type Operation = Operation;
+
+    async fn new(clients: &Clients) -> Self {
         let bucket = bucket(clients).await;
         let mut etags = BTreeMap::new();
         for body in BODIES {
@@ -104,15 +106,7 @@ impl Side {
         Self { clients: clients.clone(), bucket, etags }
     }
 
-    fn tag(&self, tag: Option<&Tag>) -> Option<String> {
-        Some(match tag? {
-            Tag::OfBody(body) => self.etags[body].clone(),
-            Tag::Another => "\"another\"".to_owned(),
-            Tag::Any => "*".to_owned(),
-        })
-    }
-
-    pub(crate) async fn answer(&self, operation: &Operation) -> Facts {
+    async fn answer(&mut self, operation: &Operation) -> Facts {
         let mut facts = Facts::new();
         let s3 = &self.clients.s3;
         match operation {
@@ -160,6 +154,16 @@ impl Side {
         }
         facts.insert("bucket", self.listing("", 1000).await);
         facts
+    }
+}
+
+impl Side {
+    fn tag(&self, tag: Option<&Tag>) -> Option<String> {
+        Some(match tag? {
+            Tag::OfBody(body) => self.etags[body].clone(),
+            Tag::Another => "\"another\"".to_owned(),
+            Tag::Any => "*".to_owned(),
+        })
     }
 
     /// The keys with sizes and ETags, page by page.

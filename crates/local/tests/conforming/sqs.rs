@@ -79,8 +79,10 @@ pub(crate) struct Side {
     held: BTreeMap<String, String>,
 }
 
-impl Side {
-    pub(crate) async fn new(clients: &Clients) -> Self {
+impl super::Side for Side {
+    type Operation = Operation;
+
+    async fn new(clients: &Clients) -> Self {
         let make = |attributes: Vec<(QueueAttributeName, String)>| {
             let create = clients.sqs.create_queue().queue_name(unique("queue"));
             create.set_attributes(Some(attributes.into_iter().collect())).send()
@@ -95,7 +97,7 @@ impl Side {
         Self { clients: clients.clone(), queue, dead_letters, held: BTreeMap::new() }
     }
 
-    pub(crate) async fn answer(&mut self, operation: &Operation) -> Facts {
+    async fn answer(&mut self, operation: &Operation) -> Facts {
         let mut facts = Facts::new();
         let sqs = self.clients.sqs.clone();
         match operation {
@@ -140,7 +142,9 @@ impl Side {
         facts.insert("dead letters", self.counts(&self.dead_letters).await);
         facts
     }
+}
 
+impl Side {
     /// The same message on both sides, for both hold the same ones.
     fn pick(&self, number: usize) -> Option<String> {
         let bodies: Vec<&String> = self.held.keys().collect();

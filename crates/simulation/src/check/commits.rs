@@ -1,0 +1,150 @@
+//! What is published: one line of commits, one per request, each with its body.
+
+use everfresh_core::domain::digest::Digest;
+use everfresh_core::domain::version::Version;
+use serde_json::Value;
+
+use super::requests::{request_of_commit, seen_version};
+use super::{Actor, Checker, Property};
+use crate::rows::{Rows, number, text};
+use crate::site;
+
+impl Checker {
+    pub(super) fn page_changed(&self, actor: Actor, page: &str, request: &Value, before: &Rows, after: &Rows) {
+        let (old, new) = (before.get("META"), after.get("META"));
+        if let (Some(_), None) = (old, new) {
+            self.violated(Property::I2, format!("META of {page} vanished"));
+        }
+        if let Some(new) = new
+            && old.is_none_or(|old| published(old) != published(new))
+        {
+            self.published(actor, page, request, old, new, before);
+        }
+        for (sk, row) in after.iter().filter(|(sk, _)| sk.starts_with("REQ#")) {
+            let was = before.get(sk).map(|row| text(row, "status"));
+            self.checked(Property::I5);
+            if was.as_deref() == Some("COMPLETED") && text(row, "status") != "COMPLETED" {
+                self.violated(Property::I5, format!("{sk} of {page} went from COMPLETED to {}", text(row, "status")));
+            }
+        }
+        if let Some(health) = after.get("HEALTH") {
+            let wanted_ms = number(health, "wanted_at_ms").unwrap_or_default();
+            let mut state = self.state();
+            let history = state.histories.entry(page.to_owned()).or_default();
+            history.wanted_ms = history.wanted_ms.max(wanted_ms);
+        }
+    }
+
+    /// META shows another version, or another body.
+    fn published(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value, before: &Rows) {
+        self.state().commits += 1;
+        self.is_one_line(actor, page, request, old, new);
+        self.is_one_commit_per_request(page, request);
+        let tombstone = new["tombstone"]["BOOL"].as_bool().unwrap_or(false);
+        if tombstone {
+            let purged_ms = number(new, "source_ms").unwrap_or_default();
+            self.state().histories.entry(page.to_owned()).or_default().purged_ms = purged_ms;
+        }
+        let shown = if tombstone { None } else { self.body_is_there(page, new) };
+        self.checked(Property::Pin);
+        let pinned = before.get("HEALTH").is_some_and(|health| number(health, "pinned_at_ms").is_some());
+        if pinned && actor == Actor::Worker {
+            self.violated(Property::Pin, format!("a worker published {page} although it is pinned"));
+        }
+        if let Some(revision) = shown {
+            let mut state = self.state();
+            let history = state.histories.entry(page.to_owned()).or_default();
+            let newest = history.published.last().copied();
+            history.published.insert(revision);
+            drop(state);
+            // An operator may go back; a worker may not. After another language's row, and after a rollback, nobody knows what
+            // the newest was.
+            let old_revision = old.and_then(|old| self.store.revision(&text(old, "s3_key")));
+            if actor == Actor::Worker && old_revision.is_some_and(|old| old > revision) {
+                let what = format!("{page} went from revision {old_revision:?} back to {revision} (newest {newest:?})");
+                self.violated(Property::I2, what);
+            }
+        }
+    }
+
+    fn is_one_line(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value) {
+        self.checked(Property::I2);
+        let version = |row: &Value| text(row, "version").parse::<Version>().ok();
+        let (old_version, new_version) = (old.and_then(version), version(new));
+        if let (Some(old), Some(new)) = (old_version, new_version)
+            && old >= new
+        {
+            self.violated(Property::I2, format!("{page}: version {new} follows {old}"));
+        }
+        if actor == Actor::Foreign {
+            return;
+        }
+        let seen = seen_version(request);
+        let saw_it = match (&seen, old) {
+            (None, None) => true,
+            (Some(seen), Some(old)) => match seen.strip_prefix("key:") {
+                Some(key) => old_version.is_none() && text(old, "s3_key") == key,
+                None => text(old, "version") == *seen,
+            },
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        if !saw_it {
+            let old = old.map(|old| (text(old, "version"), text(old, "s3_key")));
+            self.violated(Property::I2, format!("{page}: a commit that saw {seen:?} replaced {old:?}"));
+        }
+    }
+
+    fn is_one_commit_per_request(&self, page: &str, request: &Value) {
+        self.checked(Property::I3);
+        let Some(key) = request_of_commit(request) else { return };
+        let mut state = self.state();
+        let commits = state.histories.entry(page.to_owned()).or_default().commits.entry(key.clone()).or_default();
+        *commits += 1;
+        let commits = *commits;
+        drop(state);
+        if commits > 1 {
+            self.violated(Property::I3, format!("{key} of {page} was committed {commits} times"));
+        }
+    }
+
+    /// Checks the object that META points at, and returns the revision it shows.
+    fn body_is_there(&self, page: &str, meta: &Value) -> Option<u64> {
+        let key = text(meta, "s3_key");
+        self.checked(Property::I7);
+        let tenant = page.split('/').next().unwrap_or_default();
+        if !key.starts_with(&format!("{tenant}/")) {
+            self.violated(Property::I7, format!("META of {page} points at {key}"));
+        }
+        self.checked(Property::I4);
+        let Some(body) = self.store.object(&key) else {
+            self.violated(Property::I4, format!("META of {page} points at {key}, which is not there"));
+            return None;
+        };
+        let digest = text(meta, "body_digest");
+        if !digest.is_empty() && digest != Digest::of(body.as_bytes()).to_string() {
+            self.violated(Property::I4, format!("{key} is not the body that was committed for {page}"));
+        }
+        match site::read(&body) {
+            Some((shown, revision)) if shown == page => Some(revision),
+            other => {
+                self.violated(Property::I7, format!("META of {page} shows {other:?}"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn watermarks_changed(&self, pk: &str, before: &Rows, after: &Rows) {
+        for (sk, row) in after {
+            let was = before.get(sk).and_then(|row| number(row, "watermark_ms"));
+            self.checked(Property::I1);
+            if number(row, "watermark_ms") < was {
+                self.violated(Property::I1, format!("the watermark {sk} of {pk} went back"));
+            }
+        }
+    }
+}
+
+/// What readers see of a row. An invalidation ends its life and changes nothing here.
+fn published(meta: &Value) -> (String, String, bool) {
+    (text(meta, "version"), text(meta, "s3_key"), meta["tombstone"]["BOOL"].as_bool().unwrap_or(false))
+}
