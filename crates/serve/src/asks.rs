@@ -116,7 +116,8 @@ mod tests {
     }
 
     fn about(version: u64, reason: Reason) -> About {
-        About { seen: Seen::Version(Version::next(version, None, None, 0)), reason, lost: false }
+        let seen = Seen::Version { version: Version::next(version, None, None, 0), current_sk: None };
+        About { seen, reason, lost: false }
     }
 
     #[test]

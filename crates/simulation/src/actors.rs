@@ -1,11 +1,13 @@
 //! Who does what in a run.
 
+mod editor;
 mod foreign;
 mod operator;
 mod producer;
 mod reader;
 mod worker;
 
+pub(crate) use self::editor::editor;
 pub(crate) use self::foreign::foreign;
 pub(crate) use self::operator::{operator, tidy_up};
 pub(crate) use self::producer::producer;

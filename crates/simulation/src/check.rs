@@ -6,6 +6,7 @@
 
 mod commits;
 mod requests;
+mod rights;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,8 @@ pub enum Property {
     I7,
     /// A pinned page stays what it is.
     Pin,
+    /// Claims and leases are changed by whoever has them, or by somebody who saw whose they were.
+    Rights,
     /// Readers get a page that was published.
     Readers,
 }

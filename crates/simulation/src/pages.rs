@@ -70,6 +70,11 @@ impl Pages {
         &self.keys[rng.usize(0..self.keys.len())].1
     }
 
+    /// The page of this name.
+    pub fn by_name(&self, name: &str) -> Option<PageKey> {
+        self.keys.iter().find(|(known, _)| known == name).map(|(_, page)| page.clone())
+    }
+
     /// The page whose partition that is.
     pub fn by_pk(&self, pk: &str) -> Option<String> {
         self.name_of.get(pk).cloned()

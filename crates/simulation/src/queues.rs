@@ -54,13 +54,14 @@ fn id(number: u64) -> String {
 pub struct Queues {
     state: Arc<Mutex<BTreeMap<u64, Message>>>,
     clock: Clock,
+    forgetful: u8,
     /// Their names.
     pub stack: Stack,
 }
 
 impl Queues {
-    /// Empty queues on `clock`.
-    pub fn new(clock: Clock) -> Self {
+    /// Empty queues on `clock` that hand out so many of 256 messages twice.
+    pub fn new(clock: Clock, forgetful: u8) -> Self {
         let url = |name: &str| format!("http://queues.invalid/000000000000/{name}");
         let stack = Stack {
             table: "everfresh".to_owned(),
@@ -69,7 +70,7 @@ impl Queues {
             low_priority_queue: url("everfresh-low-priority"),
             dead_letter_queue: url("everfresh-dead-letters"),
         };
-        Self { state: Arc::default(), clock, stack }
+        Self { state: Arc::default(), clock, forgetful, stack }
     }
 
     /// Answers what our code asks of SQS. `sent` is told of every message that was taken.
@@ -144,7 +145,7 @@ impl Queues {
                 message.queue = self.stack.dead_letter_queue.clone();
                 continue;
             }
-            let twice = rng.u8(..) < 8;
+            let twice = rng.u8(..) < self.forgetful;
             message.visible_ms = if twice { now_ms } else { now_ms + VISIBILITY_MS };
             received.push(message.clone());
             // The same message twice in one batch.
@@ -153,6 +154,17 @@ impl Queues {
             }
         }
         received
+    }
+
+    /// Forgets that these were handed out.
+    pub fn hand_out_again(&self, messages: &[Message]) {
+        let now_ms = self.clock.now_ms();
+        let mut state = self.state();
+        for message in messages {
+            if let Some(message) = state.get_mut(&message.number) {
+                message.visible_ms = now_ms;
+            }
+        }
     }
 
     /// The message was handled.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use everfresh_core::domain::version::Version;
 use serde_json::Value;
 
 /// A partition's rows by their sort keys.
@@ -15,4 +16,21 @@ pub fn text(row: &Value, name: &str) -> String {
 /// A number attribute.
 pub fn number(row: &Value, name: &str) -> Option<u64> {
     row[name]["N"].as_str()?.parse().ok()
+}
+
+/// A text attribute, if it is there.
+pub fn some_text(row: &Value, name: &str) -> Option<String> {
+    row[name]["S"].as_str().map(str::to_owned)
+}
+
+/// META as its readers see it: where it points at another language's version row, that row says what is published.
+pub fn meta_of(rows: &Rows) -> Option<Value> {
+    let meta = rows.get("META")?;
+    let pointer = some_text(meta, "current_sk").filter(|sk| Version::of_sk(sk).is_none());
+    let Some(sk) = pointer else { return Some(meta.clone()) };
+    let mut pointed = rows.get(&sk).cloned().unwrap_or_default();
+    for own in ["version", "current_sk"] {
+        pointed[own] = meta[own].clone();
+    }
+    Some(pointed)
 }

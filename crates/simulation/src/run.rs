@@ -110,6 +110,8 @@ pub(crate) struct Sim {
     pub(crate) checker: Checker,
     pub(crate) wire: Wire,
     rates: Rates,
+    /// Of a hundred invocations, so many are frozen.
+    pub(crate) freezing: u8,
     calm: AtomicBool,
     over: AtomicBool,
     tally: Mutex<Tally>,
@@ -132,9 +134,10 @@ impl Sim {
         let config = Config::parse(CONFIG)?;
         let pages = Arc::new(Pages::new(&config));
         let slowest_ms = [50, 2_000, 20_000, 45_000][rng.usize(0..4)];
-        let failing = [0, 0, 60, 250][rng.usize(0..4)];
+        let failing = [0, 0, 60, 400][rng.usize(0..4)];
         let sites = Sites::new(rng.u64(..), Manner { failing, slowest_ms });
-        let queues = Queues::new(clock.clone());
+        let queues = Queues::new(clock.clone(), [8, 8, 60][rng.usize(0..3)]);
+        let freezing = [8, 8, 40][rng.usize(0..3)];
         let store = Store::new(engines.clone(), clock.clone());
         let checker = Checker::new(store, pages.clone(), sites.clone(), queues.clone());
         let wire = Wire::new(engines, queues.clone(), checker.clone(), clock.clone(), sabotage, tell);
@@ -151,6 +154,7 @@ impl Sim {
             checker,
             wire,
             rates,
+            freezing,
             calm: AtomicBool::new(false),
             over: AtomicBool::new(false),
             tally: Mutex::default(),
@@ -275,11 +279,12 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
         let readers: Vec<_> = (0..2).map(|index| tokio::spawn(actors::reader(sim.clone(), index))).collect();
         let producer = tokio::spawn(actors::producer(sim.clone(), LEAST_MESSAGES + rng.u32(0..15)));
         let operator = tokio::spawn(actors::operator(sim.clone()));
+        let editor = tokio::spawn(actors::editor(sim.clone()));
         let foreign = tokio::spawn(actors::foreign(sim.clone()));
         tokio::time::sleep(CHAOS).await;
         sim.calm_down();
         // They end with the chaos; what they have begun, they finish.
-        for ending in [producer, operator, foreign] {
+        for ending in [producer, editor, operator, foreign] {
             ending.await?;
         }
         actors::tidy_up(&sim).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use futures::future::BoxFuture;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// How often renders fail, in tenths of a percent, and how long they take.
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +30,15 @@ struct State {
     renders: u64,
     manner: Manner,
     rng: fastrand::Rng,
+    watcher: Option<UnboundedSender<String>>,
 }
 
 impl Sites {
     /// Sites whose every page is at revision 0.
     pub fn new(seed: u64, manner: Manner) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
-        Self { state: Arc::new(Mutex::new(State { revisions: BTreeMap::new(), renders: 0, manner, rng })) }
+        let state = State { revisions: BTreeMap::new(), renders: 0, manner, rng, watcher: None };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Somebody edits the page.
@@ -46,6 +49,13 @@ impl Sites {
     /// The page's revision now.
     pub fn revision(&self, page: &str) -> u64 {
         self.state().revisions.get(page).copied().unwrap_or_default()
+    }
+
+    /// The names of pages, each in the moment in which a render of it has read its source.
+    pub fn watch(&self) -> UnboundedReceiver<String> {
+        let (watcher, began) = tokio::sync::mpsc::unbounded_channel();
+        self.state().watcher = Some(watcher);
+        began
     }
 
     /// From now on nothing fails.
@@ -92,6 +102,10 @@ impl Renderer for Sites {
             let (content, takes, failing) = {
                 let mut state = self.state();
                 state.renders += 1;
+                if let Some(watcher) = &state.watcher {
+                    // Nobody watches any more: so be it.
+                    let _ = watcher.send(page.clone());
+                }
                 let manner = state.manner;
                 let failing = match state.rng.u16(0..1000) {
                     ticket if ticket >= manner.failing => Failing::Not,

@@ -185,6 +185,32 @@ async fn two_foreign_commits_of_one_second_are_told_apart_by_their_etag() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pointer_that_a_helper_moves_during_our_render_is_not_overwritten() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let before = version(&world.meta(PAGE).await.unwrap());
+    pause(10).await;
+    world.origin.content("two");
+    world.origin.takes(Duration::from_secs(5));
+    world.enqueue(PAGE).await;
+    tokio::join!(sandbox.turn(), async {
+        pause(2).await;
+        // The pointer alone: our version stays beside it.
+        let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
+        let update = update.key("pk", s(world.pk(PAGE))).key("sk", s("META"));
+        let update = update.update_expression("SET current_sk = :sk").expression_attribute_values(":sk", s("VER#abc"));
+        update.send().await.unwrap();
+    });
+    assert_eq!(sandbox.total(metrics::SUPERSEDED), 1);
+    let meta = world.meta(PAGE).await.unwrap();
+    assert_eq!((version(&meta), text(&meta, "current_sk").as_str()), (before, "VER#abc"));
+    world.drain(&sandbox, LONG).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "two");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fresh_foreign_row_satisfies_an_expired_request_and_no_changed_one() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;

@@ -74,7 +74,12 @@ pub enum Seen {
     /// No row.
     Absent,
     /// One of our versions.
-    Version(Version),
+    Version {
+        /// Its id.
+        version: Version,
+        /// Where the row points beside it, if anywhere: a helper that moves only the pointer leaves the id as it is.
+        current_sk: Option<String>,
+    },
     /// Another language's row, known by what it must carry.
     Foreign {
         /// Its `s3_key`.
@@ -104,7 +109,7 @@ impl Seen {
                 Seen::Pointer { current_sk: current_sk.clone(), version: *version, generated_at: *generated_at }
             }
             Some(meta) => match meta.version {
-                Some(version) => Seen::Version(version),
+                Some(version) => Seen::Version { version, current_sk: meta.current_sk.clone() },
                 None => Seen::Foreign {
                     s3_key: meta.s3_key.clone(),
                     generated_at: meta.generated_at,
@@ -118,7 +123,7 @@ impl Seen {
     pub fn next_version(&self, source_ms: u64, random: u32) -> Version {
         match self {
             Seen::Absent => Version::next(source_ms, None, None, random),
-            Seen::Version(previous) => Version::next(source_ms, Some(previous), None, random),
+            Seen::Version { version, .. } => Version::next(source_ms, Some(version), None, random),
             Seen::Foreign { generated_at, .. } => Version::next(source_ms, None, Some(*generated_at), random),
             Seen::Pointer { version, generated_at, .. } => {
                 Version::next(source_ms, version.as_ref(), Some(*generated_at), random)
@@ -249,8 +254,9 @@ mod tests {
         let version = Version::next(9_000, None, None, 0);
         meta.version = Some(version);
         assert!(!meta.is_foreign());
-        assert_eq!(Seen::of(Some(&meta)), Seen::Version(version));
-        assert_eq!(Seen::Version(version).next_version(0, 1).ms(), 9_001);
+        let ours = Seen::Version { version, current_sk: None };
+        assert_eq!(Seen::of(Some(&meta)), ours);
+        assert_eq!(ours.next_version(0, 1).ms(), 9_001);
         assert_eq!(Seen::Absent.next_version(5, 1).ms(), 5);
     }
 

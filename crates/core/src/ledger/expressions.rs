@@ -95,8 +95,13 @@ pub(crate) const LEASE_HELD: &str = "lease_token = :token AND lease_expires_at >
 /// nobody else took it.
 pub(crate) const LEASE_MINE: &str = "lease_token = :token";
 
-/// META is the version that lookup saw (I2). Never `revalidate_seconds`: an invalidation sets it to zero and publishes nothing.
-pub(crate) const META_IS_VERSION: &str = "#version = :seen_version";
+/// META is the version that lookup saw, and points where it pointed (I2): a helper of another language may move the pointer alone,
+/// and leave our version beside it. Never `revalidate_seconds`: an invalidation sets it to zero and publishes nothing.
+pub(crate) fn meta_is(has_version: bool, has_pointer: bool) -> String {
+    let version = if has_version { "#version = :seen_version".to_owned() } else { none("#version") };
+    let pointer = if has_pointer { "current_sk = :seen_sk".to_owned() } else { none("current_sk") };
+    format!("{version} AND {pointer}")
+}
 
 /// META is the foreign row that lookup saw. Without the first part, pinning a foreign row (which adds a version and keeps key and
 /// time) would not be noticed; the ETag tells apart two foreign commits of one second, where there is one.
@@ -106,13 +111,6 @@ pub(crate) fn meta_is_foreign(has_etag: bool) -> String {
     // A range, for a helper may write fractions of a second and we read whole ones.
     let time = "generated_at >= :seen_generated AND generated_at < :seen_generated_end";
     format!("{version} AND s3_key = :seen_key AND {time} AND {etag}")
-}
-
-/// META still points where lookup saw it point. Every commit of ours moves the pointer or takes it away; a pin leaves it and adds a
-/// version.
-pub(crate) fn meta_is_pointer(has_version: bool) -> String {
-    let version = if has_version { META_IS_VERSION.to_owned() } else { none("#version") };
-    format!("current_sk = :seen_sk AND {version}")
 }
 
 /// The page is still pinned: only then does anybody look at `wanted_at_ms`.

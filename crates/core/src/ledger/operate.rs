@@ -92,12 +92,8 @@ impl Ledger {
         };
         let seen = Seen::of(Some(&meta));
         let version = seen.next_version(meta.source_ms.unwrap_or_default(), chance::number());
-        let mut meta = change(meta);
+        let mut meta = change(carried_whole(meta));
         meta.version = Some(version);
-        // From here on META carries everything itself.
-        if meta.pointer {
-            meta.current_sk = None;
-        }
         // A helper's ttl would let DynamoDB delete what an operator has published.
         meta.ttl = None;
         let operations = vec![
@@ -143,6 +139,11 @@ impl Ledger {
 enum Pin {
     Set { at_ms: u64 },
     Lift { watermark_ms: u64 },
+}
+
+/// From here on META carries everything itself, also what it only pointed at.
+fn carried_whole(meta: Meta) -> Meta {
+    if meta.pointer { Meta { pointer: false, current_sk: None, ..meta } } else { meta }
 }
 
 /// The old content under a new version: generated now, for it is fresh from now on, and with the old moment of its source, for it

@@ -1,11 +1,12 @@
 //! A helper of another language on the same table: takes the lease, renders, and puts META whole, without a condition on it and
-//! without our attributes. Its clock is right and nothing happens to its calls: the one overwrite that a late write of its lease can
+//! without our attributes; or it keeps versions, and moves META's pointer alone. Its clock is right and nothing happens to its calls: the one overwrite that a late write of its lease can
 //! cause is a known limit, told in docs/model.md.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem};
+use aws_sdk_dynamodb::types::{AttributeValue, Delete, Put, TransactWriteItem, Update};
 use aws_sdk_s3::primitives::ByteStream;
 use everfresh_core::clients::Clients;
 use everfresh_core::domain::page_key::{KeyLayout, PageKey};
@@ -34,69 +35,91 @@ pub(crate) async fn foreign(sim: Arc<Sim>) {
         let attempt = rng.u32(..);
         // Some of them die while they render.
         let dies = rng.u8(0..5) == 0;
-        if regenerate(&sim, &clients, &page, takes, attempt, dies).await.is_some() {
-            sim.happened("foreign-commit");
+        let helper = Helper { sim: &sim, clients: &clients, page: &page, attempt, keeps_versions: rng.u8(0..3) == 0 };
+        if helper.regenerate(takes, dies).await.is_some() {
+            sim.happened(if helper.keeps_versions { "foreign-pointer" } else { "foreign-commit" });
         }
     }
 }
 
-async fn regenerate(
-    sim: &Sim,
-    clients: &Clients,
-    page: &PageKey,
-    takes: Duration,
+struct Helper<'a> {
+    sim: &'a Sim,
+    clients: &'a Clients,
+    page: &'a PageKey,
     attempt: u32,
-    dies: bool,
-) -> Option<()> {
-    let (table, pk) = (&sim.queues.stack.table, page.pk(KeyLayout::default()));
-    let now = || sim.clock.now_ms() / 1000;
-    let text = |value: &str| AttributeValue::S(value.to_owned());
-    let number = |value: u64| AttributeValue::N(value.to_string());
-    let token = format!("foreign-{attempt}");
-    let acquire = clients
-        .dynamodb
-        .put_item()
-        .table_name(table)
-        .item("pk", text(&pk))
-        .item("sk", text("LOCK"))
-        .item("lease_token", text(&token))
-        .item("lease_expires_at", number(now() + LEASE_SECONDS))
-        .item("ttl", number(now() + 2 * LEASE_SECONDS))
-        .condition_expression("attribute_not_exists(pk) OR lease_expires_at <= :now")
-        .expression_attribute_values(":now", number(now()));
-    acquire.send().await.ok()?;
-    let name = page.to_string();
-    let body = site::body(&name, sim.sites.revision(&name));
-    tokio::time::sleep(takes).await;
-    if dies {
-        return None;
+    keeps_versions: bool,
+}
+
+impl Helper<'_> {
+    async fn regenerate(&self, takes: Duration, dies: bool) -> Option<()> {
+        let (sim, attempt) = (self.sim, self.attempt);
+        let token = format!("foreign-{attempt}");
+        let acquire = self.clients.dynamodb.put_item().table_name(&sim.queues.stack.table);
+        let acquire = acquire
+            .set_item(Some(self.row("LOCK")))
+            .item("lease_token", text(&token))
+            .item("lease_expires_at", number(self.now() + LEASE_SECONDS))
+            .item("ttl", number(self.now() + 2 * LEASE_SECONDS))
+            .condition_expression("attribute_not_exists(pk) OR lease_expires_at <= :now")
+            .expression_attribute_values(":now", number(self.now()));
+        acquire.send().await.ok()?;
+        let name = self.page.to_string();
+        let body = site::body(&name, sim.sites.revision(&name));
+        tokio::time::sleep(takes).await;
+        if dies {
+            return None;
+        }
+        let key = format!("{}/foreign/{attempt}", self.page.tenant());
+        let upload = self.clients.s3.put_object().bucket(&sim.queues.stack.bucket).key(&key);
+        upload.body(ByteStream::from(body.into_bytes())).send().await.ok()?;
+        let lock = Delete::builder()
+            .table_name(&sim.queues.stack.table)
+            .set_key(Some(self.row("LOCK")))
+            .condition_expression("lease_token = :token AND lease_expires_at > :now")
+            .expression_attribute_values(":token", text(&token))
+            .expression_attribute_values(":now", number(self.now()))
+            .build()
+            .ok()?;
+        let mut commit = self.clients.dynamodb.transact_write_items();
+        commit = commit.transact_items(TransactWriteItem::builder().delete(lock).build());
+        if self.keeps_versions {
+            let sk = format!("VER#foreign-{attempt}");
+            let pointer = Update::builder()
+                .table_name(&sim.queues.stack.table)
+                .set_key(Some(self.row("META")))
+                .update_expression("SET current_sk = :sk")
+                .expression_attribute_values(":sk", text(&sk))
+                .build()
+                .ok()?;
+            commit = commit.transact_items(TransactWriteItem::builder().put(self.published(&sk, &key)?).build());
+            commit = commit.transact_items(TransactWriteItem::builder().update(pointer).build());
+        } else {
+            commit = commit.transact_items(TransactWriteItem::builder().put(self.published("META", &key)?).build());
+        }
+        commit.send().await.ok().map(|_| ())
     }
-    let key = format!("{}/foreign/{attempt}", page.tenant());
-    let upload = clients.s3.put_object().bucket(&sim.queues.stack.bucket).key(&key);
-    upload.body(ByteStream::from(body.into_bytes())).send().await.ok()?;
-    let meta = Put::builder()
-        .table_name(table)
-        .item("pk", text(&pk))
-        .item("sk", text("META"))
-        .item("s3_key", text(&key))
-        .item("generated_at", number(now()))
-        .item("revalidate_seconds", number(60))
-        .item("etag", text(&format!("\"{attempt}\"")))
-        .build()
-        .ok()?;
-    let lock = Delete::builder()
-        .table_name(table)
-        .key("pk", text(&pk))
-        .key("sk", text("LOCK"))
-        .condition_expression("lease_token = :token AND lease_expires_at > :now")
-        .expression_attribute_values(":token", text(&token))
-        .expression_attribute_values(":now", number(now()))
-        .build()
-        .ok()?;
-    let commit = clients
-        .dynamodb
-        .transact_write_items()
-        .transact_items(TransactWriteItem::builder().put(meta).build())
-        .transact_items(TransactWriteItem::builder().delete(lock).build());
-    commit.send().await.ok().map(|_| ())
+
+    /// What is published, whole.
+    fn published(&self, sk: &str, key: &str) -> Option<Put> {
+        let put = Put::builder().table_name(&self.sim.queues.stack.table).set_item(Some(self.row(sk)));
+        let put = put.item("s3_key", text(key)).item("generated_at", number(self.now()));
+        put.item("revalidate_seconds", number(60)).item("etag", text(&format!("\"{}\"", self.attempt))).build().ok()
+    }
+
+    fn row(&self, sk: &str) -> HashMap<String, AttributeValue> {
+        let pk = self.page.pk(KeyLayout::default());
+        HashMap::from([("pk".to_owned(), text(&pk)), ("sk".to_owned(), text(sk))])
+    }
+
+    fn now(&self) -> u64 {
+        self.sim.clock.now_ms() / 1000
+    }
+}
+
+fn text(value: &str) -> AttributeValue {
+    AttributeValue::S(value.to_owned())
+}
+
+fn number(value: u64) -> AttributeValue {
+    AttributeValue::N(value.to_string())
 }

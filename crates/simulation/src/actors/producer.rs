@@ -43,14 +43,13 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
         }
         match rng.u8(0..10) {
             0 | 1 => message.idempotency_key = IdempotencyKey::parse(&format!("key-{}", rng.u16(..))).ok(),
-            // The last one's key again: the same wish, or by mistake another one.
-            2 => {
-                if let Some(last) = &last {
-                    message = if rng.bool() {
-                        last.clone()
-                    } else {
-                        Message { idempotency_key: last.idempotency_key.clone(), ..message }
-                    };
+            // The last one's key again: the same wish, or by mistake another one. Keys are scoped to the page.
+            2 | 3 => {
+                if let Some(last) = last.as_ref().filter(|last| last.idempotency_key.is_some()) {
+                    message = last.clone();
+                    if rng.bool() {
+                        message.reason = if last.reason == Reason::Changed { Reason::Expired } else { Reason::Changed };
+                    }
                 }
             }
             _ => {}

@@ -15,7 +15,7 @@ use everfresh_core::regenerate::{Regenerator, Settings};
 use everfresh_worker::Worker;
 
 use crate::check::Actor;
-use crate::mortal::{Fate, Mortal};
+use crate::mortal::{Fate, Mortal, When};
 use crate::queues::{Message, VISIBILITY_MS};
 use crate::run::Sim;
 use crate::sabotage::Sabotage;
@@ -39,7 +39,15 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
         let fate = fate(&sim, &mut rng);
         let mut event = SqsEvent::default();
         event.records = sim.queues.records(&messages);
-        let invocation = Mortal::new(sandbox.handle(event, TIME_OUT), fate);
+        // Somebody else may have them at once: at least once is all that a queue promises.
+        let again = rng.bool();
+        let struck = || {
+            sim.happened(fate.name());
+            if again {
+                sim.queues.hand_out_again(&messages);
+            }
+        };
+        let invocation = Mortal::new(sandbox.handle(event, TIME_OUT), fate, struck);
         let frozen = match fate {
             Fate::FreezesAfter(_, time) => time,
             Fate::Lives | Fate::Unheard | Fate::DiesAfter(_) => Duration::ZERO,
@@ -74,14 +82,24 @@ fn fate(sim: &Sim, rng: &mut fastrand::Rng) -> Fate {
     if sim.is_calm() {
         return Fate::Lives;
     }
-    let (fate, name) = match rng.u8(0..100) {
-        0..15 => (Fate::DiesAfter(rng.u32(0..60)), "kill"),
-        15..23 => (Fate::FreezesAfter(rng.u32(0..40), Duration::from_secs(rng.u64(1..900))), "freeze"),
-        23..30 => (Fate::Unheard, "lost-ack"),
-        _ => return Fate::Lives,
+    // A batch of ten is polled hundreds of times: early or late, each as likely.
+    let when = |rng: &mut fastrand::Rng| {
+        let most = 2 << rng.u32(2..9);
+        if rng.bool() { When::Polls(rng.u32(0..most)) } else { When::Time(Duration::from_millis(rng.u64(0..45_000))) }
     };
-    sim.happened(name);
-    fate
+    match rng.u8(0..100) {
+        0..15 => Fate::DiesAfter(when(rng)),
+        15..22 => {
+            sim.happened(Fate::Unheard.name());
+            Fate::Unheard
+        }
+        ticket if ticket < 22 + sim.freezing => {
+            // Past the lease, past the claim, past the message's time with this worker.
+            let longest_s = [60, 120, 900][rng.usize(0..3)];
+            Fate::FreezesAfter(when(rng), Duration::from_secs(rng.u64(1..longest_s)))
+        }
+        _ => Fate::Lives,
+    }
 }
 
 fn sandbox(sim: &Sim, rng: &mut fastrand::Rng) -> Worker {
@@ -97,15 +115,12 @@ fn sandbox(sim: &Sim, rng: &mut fastrand::Rng) -> Worker {
     let stack = &sim.queues.stack;
     let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
     let artifacts = Artifacts::new(&clients, &stack.bucket);
-    let no_epsilon = sim.wire.sabotage() == Some(Sabotage::CoverageEpsilon);
-    let default = Ladder::default();
     let ladder = Ladder {
         render_deadline_ms: 50_000,
         function_timeout_ms: 60_000,
         claim_expiry_ms: 65_000,
         visibility_ms: VISIBILITY_MS,
-        epsilon_ms: if no_epsilon { 1 } else { default.epsilon_ms },
-        ..default
+        ..Ladder::default()
     };
     let settings = Settings { ladder, deploy: 1, max_attempts: 5, max_body_bytes: 100_000 };
     let regenerator = Regenerator::new(ledger, artifacts, Arc::new(sim.sites.clone()), settings);

@@ -4,14 +4,15 @@ use everfresh_core::domain::digest::Digest;
 use everfresh_core::domain::version::Version;
 use serde_json::Value;
 
-use super::requests::{request_of_commit, seen_version};
+use super::requests::{Saw, request_of_commit};
 use super::{Actor, Checker, Property};
-use crate::rows::{Rows, number, text};
+use crate::rows::{Rows, meta_of, number, some_text, text};
 use crate::site;
 
 impl Checker {
     pub(super) fn page_changed(&self, actor: Actor, page: &str, request: &Value, before: &Rows, after: &Rows) {
-        let (old, new) = (before.get("META"), after.get("META"));
+        let (old, new) = (meta_of(before), meta_of(after));
+        let (old, new) = (old.as_ref(), new.as_ref());
         if let (Some(_), None) = (old, new) {
             self.violated(Property::I2, format!("META of {page} vanished"));
         }
@@ -20,6 +21,7 @@ impl Checker {
         {
             self.published(actor, page, request, old, new, before);
         }
+        self.rights_are_kept(actor, page, request, before, after);
         for (sk, row) in after.iter().filter(|(sk, _)| sk.starts_with("REQ#")) {
             let was = before.get(sk).map(|row| text(row, "status"));
             self.checked(Property::I5);
@@ -71,22 +73,22 @@ impl Checker {
         self.checked(Property::I2);
         let version = |row: &Value| text(row, "version").parse::<Version>().ok();
         let (old_version, new_version) = (old.and_then(version), version(new));
+        // A helper has no versions: its rows are without, or it moves the pointer and leaves ours beside it.
+        if actor == Actor::Foreign {
+            return;
+        }
         if let (Some(old), Some(new)) = (old_version, new_version)
             && old >= new
         {
             self.violated(Property::I2, format!("{page}: version {new} follows {old}"));
         }
-        if actor == Actor::Foreign {
-            return;
-        }
-        let seen = seen_version(request);
-        let saw_it = match (&seen, old) {
-            (None, None) => true,
-            (Some(seen), Some(old)) => match seen.strip_prefix("key:") {
-                Some(key) => old_version.is_none() && text(old, "s3_key") == key,
-                None => text(old, "version") == *seen,
+        let seen = Saw::of(request);
+        let saw_it = match old {
+            None => seen == Saw::default(),
+            Some(old) => match &seen.key {
+                Some(key) => old_version.is_none() && text(old, "s3_key") == *key,
+                None => seen.version == some_text(old, "version") && seen.sk == some_text(old, "current_sk"),
             },
-            (None, Some(_)) | (Some(_), None) => false,
         };
         if !saw_it {
             let old = old.map(|old| (text(old, "version"), text(old, "s3_key")));

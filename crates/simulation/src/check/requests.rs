@@ -24,25 +24,41 @@ fn collect(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The operations of a transaction on a row whose sort key begins so.
-fn operation_on<'a>(request: &'a Value, sk: &str) -> Option<&'a Value> {
-    let items = request["TransactItems"].as_array()?;
-    items.iter().filter_map(|item| item.as_object()?.values().next()).find(|operation| {
+/// The operations, in a transaction or alone, on rows whose sort key begins so.
+pub(super) fn operations_on<'a>(request: &'a Value, sk: &str) -> Vec<&'a Value> {
+    let inner = |item: &'a Value| item.as_object().and_then(|item| item.values().next());
+    let operations: Vec<&Value> = match request["TransactItems"].as_array() {
+        Some(items) => items.iter().filter_map(inner).collect(),
+        None => vec![request],
+    };
+    let about = |operation: &&Value| {
         let key = operation["Key"]["sk"]["S"].as_str().or(operation["Item"]["sk"]["S"].as_str());
         key.is_some_and(|key| key.starts_with(sk))
-    })
+    };
+    operations.into_iter().filter(about).collect()
 }
 
-/// What the commit was conditioned on: a version, the key of a foreign row (`key:…`), or absence.
-pub(super) fn seen_version(request: &Value) -> Option<String> {
-    let values = &operation_on(request, "META")?["ExpressionAttributeValues"];
-    let seen = |name: &str| values[name]["S"].as_str().map(str::to_owned);
-    seen(":seen_version").or_else(|| seen(":seen_key").map(|key| format!("key:{key}")))
+/// What a commit was conditioned on: a version and a pointer, or the key of a foreign row; all none is absence.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Saw {
+    pub(super) version: Option<String>,
+    pub(super) sk: Option<String>,
+    pub(super) key: Option<String>,
+}
+
+impl Saw {
+    pub(super) fn of(request: &Value) -> Self {
+        let operations = operations_on(request, "META");
+        let values = operations.first().map(|update| &update["ExpressionAttributeValues"]);
+        let seen = |name: &str| values.and_then(|values| values[name]["S"].as_str()).map(str::to_owned);
+        Self { version: seen(":seen_version"), sk: seen(":seen_sk"), key: seen(":seen_key") }
+    }
 }
 
 /// The request that a commit completes.
 pub(super) fn request_of_commit(request: &Value) -> Option<String> {
-    let req = operation_on(request, "REQ#")?;
+    let operations = operations_on(request, "REQ#");
+    let req = operations.first()?;
     let completes = req["ExpressionAttributeValues"][":completed"]["S"].as_str() == Some("COMPLETED");
     completes.then(|| req["Key"]["sk"]["S"].as_str().unwrap_or_default().to_owned())
 }

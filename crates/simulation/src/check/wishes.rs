@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Checker, Property};
 use crate::queues::Message;
-use crate::rows::{number, text};
+use crate::rows::{meta_of, number, text};
 
 /// What a message asks for.
 #[derive(Clone, Debug)]
@@ -82,9 +82,9 @@ impl Checker {
         for (page, pk) in self.pages.all() {
             let Some(rows) = partitions.get(pk) else { continue };
             let pinned = rows.get("HEALTH").is_some_and(|health| number(health, "pinned_at_ms").is_some());
-            let Some(meta) = rows.get("META").filter(|_| !pinned) else { continue };
+            let Some(meta) = meta_of(rows).filter(|_| !pinned) else { continue };
             self.checked(Property::I1);
-            let shown = self.store.revision(&text(meta, "s3_key"));
+            let shown = self.store.revision(&text(&meta, "s3_key"));
             let needed = self
                 .state()
                 .needs

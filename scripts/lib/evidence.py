@@ -1,0 +1,38 @@
+"""The page of evidence: figures as they were last obtained, kept in docs/evidence.json and told in docs/evidence.md."""
+
+import datetime
+import json
+import pathlib
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FIGURES = ROOT / "docs/evidence.json"
+PAGE = ROOT / "docs/evidence.md"
+
+
+def keep(name, part):
+    """Keeps a part's figures beside the others', and writes the page anew."""
+    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    figures[name] = part | {"date": datetime.date.today().isoformat(), "commit": commit.stdout.strip()}
+    FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
+    PAGE.write_text(page(figures))
+
+
+def page(figures):
+    lines = ["# Evidence", "",
+             "What Everfresh promises, what shows it, and the figures last obtained. `scripts/prove --write` wrote this page; each",
+             "command runs by itself too.", "",
+             "| Promise | Shown by | Figures | Command |", "|---|---|---|---|"]
+    for part in figures.values():
+        for row in part["rows"]:
+            figure = row["figure"] if row["holds"] else f"**falls short**: {row['figure']}"
+            lines.append(f"| {row['promise']} | {row['by']} | {figure} | `{row['command']}` |")
+    for part in figures.values():
+        for title, table in part["tables"].items():
+            heads, rows = table["heads"], table["rows"]
+            lines += ["", f"## {title}", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+            lines += ["| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else cell for cell in row) + " |" for row in rows]
+    lines += ["", "## When", "", "| Part | Date | Commit | Took |", "|---|---|---|---|"]
+    lines += [f"| {name} | {part['date']} | {part['commit']} | {part['seconds']:,} s |" for name, part in figures.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,201 @@
+"""The parts of scripts/prove: each runs commands of the repository and says what they show."""
+
+import json
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+# At least so often in a full run.
+LEAST_RUNS = 10_000
+LEAST_FAULTS = 1_000
+MOST_RUNS_PER_GUARD = 1_000
+LEAST_GUARDS = 10
+
+FAULTS = ["fail-before", "fail-after", "lose-response", "cut", "delay", "duplicate-later", "hang", "silence", "conflict",
+          "in-progress", "throttle", "kill", "freeze", "lost-ack", "skewed-clock"]
+OUTCOMES = ["committed", "unchanged", "already_covered", "replayed", "busy", "too_close", "superseded", "pinned", "failed",
+            "rejected", "hash_mismatches"]
+# Refusals by DynamoDB that the code must tell apart. Conflicts, throttling and transactions in progress are faults of the wire.
+REFUSALS = ["ConditionalCheckFailed on META", "ConditionalCheckFailed on LOCK", "ConditionalCheckFailed on REQ",
+            "ConditionalCheckFailedException on LOCK", "ConditionalCheckFailedException on REQ"]
+# Each guard of the protocol that can be taken away on the wire; the first three are found soonest, and are tried in every build.
+GUARDS = ["busy-is-not-acked", "upload-before-commit", "source-before-render", "meta-condition", "lock-token-condition", "claim-once",
+          "takeover-exact", "takeover-of-expired", "give-back-conditioned", "coverage-epsilon",
+          "foreign-row-covers-nobody", "reject-before-ack", "pin-moves-meta"]
+# Suites with a promise of their own.
+SUITES = [("Redelivery finishes what a crash left, with one commit per request", ["crashes", "chaos"]),
+          ("Readers get a page while DynamoDB, S3 or SQS are down, hung or throttled", ["outages", "stampede"]),
+          ("The wish for a new page is sent although the sandbox is frozen after the reply", ["freeze"]),
+          ("Rows of other languages' helpers are read, replaced and never misread; 1,000 rounds of turns",
+           ["interop", "others_languages", "others_rows", "others_pointers"]),
+          ("Nobody reads another tenant's page, whatever the host, path, header or cookie says",
+           ["hosts", "keys", "requests", "previews"])]
+
+
+class Proof:
+    """What a part has shown, and what not."""
+
+    def __init__(self, quick, tell):
+        self.quick = quick
+        self.tell = tell
+        self.rows = []
+        self.tables = {}
+
+    def show(self, promise, by, command, figure, holds):
+        self.rows.append({"promise": promise, "by": by, "command": command, "figure": figure, "holds": holds})
+        self.tell(f"{'ok  ' if holds else 'FAIL'}  {promise}: {figure}")
+
+    def table(self, title, heads, rows):
+        self.tables[title] = {"heads": heads, "rows": rows}
+
+
+def run(*command):
+    """Runs a command; its exit code and its standard output."""
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return done.returncode, done.stdout
+
+
+def binary(proof, name):
+    """A program of ours: for a quick proof the one that the tests have built already."""
+    if proof.quick:
+        subprocess.run(["cargo", "build", "--quiet", "--locked", "--workspace", "--bin", name], cwd=ROOT, check=True)
+        return f"target/debug/{name}"
+    return {"everfresh-simulate": "scripts/simulate", "everfresh-load": "scripts/load"}[name]
+
+
+def model(proof):
+    command = ["scripts/model", "--json"] + (["--quick"] if proof.quick else [])
+    code, out = run(*command)
+    rows = json.loads(out)["lines"] if out.strip() else []
+    states = sum(row.get("states", 0) for row in rows)
+    scopes = sum(row.get("kind") == "scope" for row in rows)
+    removals = sum(row.get("kind") == "removal" for row in rows)
+    figure = f"{scopes} scopes hold in {states:,} states; {removals} guards removed, each missed or known to be redundant"
+    proof.show("The protocol keeps its invariants in every order of events", "model (docs/model.md)", "scripts/model", figure,
+               code == 0 and scopes > 0 and removals > 0)
+    return proof
+
+
+def suites(proof):
+    for promise, names in SUITES:
+        tests = [argument for name in names for argument in ("--test", name)]
+        code, out = run("cargo", "test", "--quiet", "--locked", "--workspace", *tests)
+        passed = sum(int(number) for number in re.findall(r"(\d+) passed", out))
+        proof.show(promise, ", ".join(f"`{name}.rs`" for name in names), "cargo test --workspace " + " ".join(tests),
+                   f"{passed} tests", code == 0 and passed > 0)
+    return proof
+
+
+def simulate(proof, *arguments):
+    code, out = run(binary(proof, "everfresh-simulate"), "--json", *arguments)
+    return code, json.loads(out) if out.strip() else {}
+
+
+def simulation(proof):
+    seeds = 40 if proof.quick else LEAST_RUNS
+    by, command = "simulation", f"scripts/simulate --seeds {seeds}"
+    code, report = simulate(proof, "--seeds", str(seeds))
+    checks = report.get("checks", {})
+    figure = (f"{report.get('runs', 0):,} runs, {report.get('messages', 0):,} messages, {report.get('steps', 0):,} requests, "
+              f"{report.get('commits', 0):,} commits, {sum(checks.values()):,} checks, {len(report.get('broken', []))} broken")
+    proof.show("The real code keeps I1 to I7 under every fault", by, command, figure, code == 0 and report.get("runs", 0) >= seeds)
+    faults, least = report.get("faults", {}), 1 if proof.quick else LEAST_FAULTS
+    rare = [name for name in FAULTS if faults.get(name, 0) < least]
+    proof.show("Every kind of fault happens", by, command,
+               f"{len(FAULTS)} kinds, the rarest {min((faults.get(name, 0) for name in FAULTS)):,} times"
+               + (f"; fewer than {least:,}: {', '.join(rare)}" if rare else ""), not rare)
+    # Forty runs do not meet what happens once in a hundred.
+    seen = {**report.get("outcomes", {}), **report.get("cancellations", {})}
+    rare_ones = {"superseded", "hash_mismatches"} if proof.quick else set()
+    never = [name for name in OUTCOMES + REFUSALS if not seen.get(name) and name not in rare_ones]
+    proof.show("Every outcome and every class of refusal occurs", by, command,
+               f"{len(OUTCOMES)} outcomes, {len(REFUSALS)} refusals" + (f"; never: {', '.join(never)}" if never else ""), not never)
+    for title, name in [("Faults", "faults"), ("Outcomes", "outcomes"), ("Refusals", "cancellations"), ("Checks", "checks")]:
+        proof.table(f"{title} in the simulation", [title, "Times"], sorted(report.get(name, {}).items()))
+    return proof
+
+
+def guards(proof):
+    found = {}
+    for guard in GUARDS[:3] if proof.quick else GUARDS:
+        _, report = simulate(proof, "--seeds", str(MOST_RUNS_PER_GUARD), "--without", guard)
+        broken = report.get("broken", [])
+        found[guard] = (broken[0]["property"], report["runs"]) if broken else None
+        proof.tell(f"      without {guard:<28} " + (f"{found[guard][0]} after {found[guard][1]} runs" if broken else "NOT FOUND"))
+    missed = [guard for guard, where in found.items() if where is None]
+    enough = len(found) - len(missed) >= (3 if proof.quick else LEAST_GUARDS)
+    proof.show("A missing guard is noticed", "simulation, each guard taken away on the wire",
+               f"scripts/simulate --seeds {MOST_RUNS_PER_GUARD} --without GUARD",
+               f"{len(found) - len(missed)} of {len(found)} found, the last after "
+               f"{max((where[1] for where in found.values() if where), default=0)} runs"
+               + (f"; not found: {', '.join(missed)}" if missed else ""), enough and not missed)
+    proof.table("Missing guards", ["Without", "Broke", "After runs"],
+                [[guard, *(where or ("nothing", MOST_RUNS_PER_GUARD))] for guard, where in found.items()])
+    return proof
+
+
+def conformance(proof):
+    code, out = run("scripts/conformance")
+    figures = re.search(r"conformance: (\d+) sequences, (\d+) operations, (\d+) known", out)
+    figure = "{} sequences of {} operations alike, {} known differences".format(*figures.groups()) if figures else "no figures"
+    proof.show("The embedded engines answer as another emulator does", "`conformance.rs` against ministack", "scripts/conformance",
+               figure, code == 0 and bool(figures))
+    return proof
+
+
+def fuzz(proof):
+    promise = "Hostile bytes do no harm"
+    if proof.quick:
+        inputs = sum(1 for _ in (ROOT / "fuzz/corpus").glob("*/*"))
+        command = ["cargo", "test", "--quiet", "--locked", "--workspace", "--test", "corpus"]
+        code, _ = run(*command)
+        proof.show(promise, "`corpus.rs`", " ".join(command), f"{inputs} inputs replayed", code == 0)
+        return proof
+    code, out = run("scripts/fuzz", "60")
+    executions = {name: int(number) for name, number in re.findall(r"^(\w+) +(\d+) executions$", out, re.M)}
+    targets = sorted(path.stem for path in (ROOT / "fuzz/fuzz_targets").glob("*.rs"))
+    proof.show(promise, "cargo-fuzz, and `corpus.rs` in every build", "scripts/fuzz 60",
+               f"{sum(executions.values()):,} executions of {len(executions)} targets, none found anything",
+               code == 0 and sorted(executions) == targets)
+    proof.table("Fuzzing", ["Target", "Executions"], sorted(executions.items()))
+    return proof
+
+
+def load(proof):
+    arguments = ["--rate", "30", "--seconds", "20" if proof.quick else "180"]
+    code, out = run(binary(proof, "everfresh-load"), "--json", *arguments)
+    report = json.loads(out) if out.strip() else {}
+    p99 = report.get("staleness_ms", {}).get("p99")
+    figure = (f"{report.get('messages', 0):,} messages ({report.get('double_fires', 0):,} double fires), "
+              f"{report.get('commits', 0):,} commits, {report.get('duplicates_prevented', 0):,} duplicates prevented, "
+              f"{report.get('lost')} lost, staleness p99 {p99} ms")
+    proof.show("Ten times the expected traffic loses nothing", "load on the local stack, one message in ten fired twice",
+               "scripts/load " + " ".join(arguments), figure, code == 0 and report.get("lost") == 0)
+    return proof
+
+
+def mutation(proof):
+    if proof.quick:
+        return proof
+    code, out = run("scripts/mutants")
+    counts = {word: int(number) for word, number in re.findall(r"^(caught|missed|explained|unviable|timeout) +(\d+)$", out, re.M)}
+    proof.show("A changed decision fails a test", "cargo-mutants on the files of pure decisions", "scripts/mutants",
+               ", ".join(f"{number} {word}" for word, number in counts.items()) or "no figures",
+               code == 0 and counts.get("caught", 0) > 0)
+    return proof
+
+
+def supply_chain(proof):
+    if proof.quick:
+        return proof
+    code, out = run("scripts/supply-chain")
+    last = [line for line in out.splitlines() if line.strip()]
+    proof.show("Licences and sources are those that are allowed, and there is a bill of materials", "cargo-deny, SBOM",
+               "scripts/supply-chain", last[-1] if last else "no figures", code == 0)
+    return proof
+
+
+PARTS = {"model": model, "suites": suites, "simulation": simulation, "guards": guards, "conformance": conformance, "fuzz": fuzz,
+         "mutation": mutation, "load": load, "supply-chain": supply_chain}
