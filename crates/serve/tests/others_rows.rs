@@ -65,7 +65,9 @@ async fn a_row_of_another_language_is_served_as_it_is_written() {
             cache_status(&reply).starts_with("hit; ttl=") && !cache_status(&reply).contains("detail"),
             "{name}: {reply:?}"
         );
-        assert!(reply.header("etag").unwrap().starts_with('"'), "{name}");
+        // Only what is there is recognised again.
+        let recognised = reply.header("etag").is_some_and(|etag| etag.starts_with('"'));
+        assert_eq!(recognised, status == 200, "{name}");
         assert_eq!(world.waiting().await, 0, "{name}");
     }
 }
