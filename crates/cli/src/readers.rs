@@ -36,10 +36,12 @@ pub(crate) fn open(port: Port, config: Config, clients: &Clients, stack: &Stack)
 
 async fn answer(server: Arc<Server>, hosts: Arc<Hosts>, request: http::Request<Bytes>) -> http::Response<Bytes> {
     let Served { reply, wish } = server.serve(&hosts.request(&request)).await;
-    if let Some(wish) = wish {
-        // Nobody freezes this process, so it may be done beside the reply.
-        tokio::spawn(async move { server.ask(wish).await });
-    }
+    // Nobody freezes this process, so it may be done beside the reply.
+    tokio::spawn(async move {
+        server.finish(wish).await;
+        // Nobody reads the figures here, and they must not pile up.
+        server.take_metrics();
+    });
     let mut response = http::Response::builder().status(reply.status);
     for (name, value) in reply.headers {
         response = response.header(name, value);

@@ -68,12 +68,10 @@ pub fn get(path: &str) -> Request {
 }
 
 impl Instance {
-    /// Answers, and then asks for what the visit wishes for, as the function does.
+    /// Answers, and then does what the visit leaves, as the function does.
     pub async fn serve(&self, request: &Request) -> Reply {
         let Served { reply, wish } = self.server.serve(request).await;
-        if let Some(wish) = wish {
-            self.server.ask(wish).await;
-        }
+        self.server.finish(wish).await;
         reply
     }
 
