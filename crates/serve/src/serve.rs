@@ -186,22 +186,24 @@ impl Server {
 
     /// What is known of the page.
     async fn look(&self, visit: &Visit<'_>) -> Result<Look, Refusal> {
-        let look = self.pages.look(visit.page, &visit.policy).await;
-        let outage = match &look {
-            Ok(look) => look.outage,
-            Err(error) if unreadable(error) => Some(Outage::Row),
-            Err(_) => Some(Outage::DynamoDb),
-        };
-        if outage == Some(Outage::DynamoDb) {
-            self.count(metrics::DYNAMODB_OUTAGE);
-        }
-        look.map_err(|error| {
-            let page = visit.page;
-            if self.remarks.due(Remark::NotLookedUp, page) {
-                tracing::error!(%page, %error, "{page} cannot be looked up and is not in memory: {error}");
+        match self.pages.look(visit.page, &visit.policy).await {
+            Ok(look) => {
+                if look.outage == Some(Outage::DynamoDb) {
+                    self.count(metrics::DYNAMODB_OUTAGE);
+                }
+                Ok(look)
             }
-            self.not_yet(visit, RETRY_AFTER, outage.unwrap_or(Outage::DynamoDb).as_str())
-        })
+            // No outage: the table has answered. What it said was remarked on by whoever read it.
+            Err(error) if unreadable(&error) => Err(self.not_yet(visit, RETRY_AFTER, Outage::Row.as_str())),
+            Err(error) => {
+                self.count(metrics::DYNAMODB_OUTAGE);
+                let page = visit.page;
+                if self.remarks.due(Remark::NotLookedUp, page) {
+                    tracing::error!(%page, %error, "{page} cannot be looked up and is not in memory: {error}");
+                }
+                Err(self.not_yet(visit, RETRY_AFTER, Outage::DynamoDb.as_str()))
+            }
+        }
     }
 
     /// Asks for the page and waits for it, as long as a reader can. What was there before is the answer if it does not come. Also says

@@ -29,7 +29,11 @@ impl World {
 
     /// An instance whose settings differ.
     pub fn instance_with(&self, change: impl FnOnce(&mut Settings)) -> Instance {
-        let way = InProcess::new(self.engines.clone(), Faults::none());
+        self.instance_on(InProcess::new(self.engines.clone(), Faults::none()), change)
+    }
+
+    /// The same with a way to the services of its own.
+    pub fn instance_on(&self, way: InProcess, change: impl FnOnce(&mut Settings)) -> Instance {
         let clients = way.clients(self.clock.clone(), Patience::READER);
         let settings = Settings::read(|variable| {
             Some(match variable {
