@@ -1,4 +1,4 @@
-//! `everfresh dev`: the engines, the queue loop and the worker in one process, with nothing from outside it.
+//! `everfresh dev`: the engines, the queue loop, the worker and the serving side in one process, with nothing from outside it.
 
 use std::fs;
 use std::path::Path;

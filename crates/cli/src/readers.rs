@@ -16,6 +16,13 @@ const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// Serves the pages of `config` on `port`.
 pub(crate) fn open(port: Port, config: Config, clients: &Clients, stack: &Stack) -> anyhow::Result<Gateway> {
+    let (server, hosts) = server(config, clients, stack)?;
+    let answer = move |request| answer(server.clone(), hosts.clone(), request);
+    port.serve_with(answer).context("serving readers")
+}
+
+/// The serving side as a deployment has it, and the names by which this machine reaches it.
+fn server(config: Config, clients: &Clients, stack: &Stack) -> anyhow::Result<(Arc<Server>, Arc<Hosts>)> {
     let settings = Settings::read(|variable| {
         Some(match variable {
             // Loaded already.
@@ -29,17 +36,17 @@ pub(crate) fn open(port: Port, config: Config, clients: &Clients, stack: &Stack)
         })
     })?;
     let hosts = Arc::new(Hosts::of(&config));
-    let server = Arc::new(Server::new(config, settings, clients));
-    let answer = move |request| answer(server.clone(), hosts.clone(), request);
-    port.serve_with(answer).context("serving readers")
+    Ok((Arc::new(Server::new(config, settings, clients)), hosts))
 }
 
 async fn answer(server: Arc<Server>, hosts: Arc<Hosts>, request: http::Request<Bytes>) -> http::Response<Bytes> {
     let Served { reply, wish } = server.serve(&hosts.request(&request)).await;
-    if let Some(wish) = wish {
-        // Nobody freezes this process, so it may be done beside the reply.
-        tokio::spawn(async move { server.ask(wish).await });
-    }
+    // Nobody freezes this process, so it may be done beside the reply.
+    tokio::spawn(async move {
+        server.finish(wish).await;
+        // Nobody reads the figures here, and they must not pile up.
+        server.take_metrics();
+    });
     let mut response = http::Response::builder().status(reply.status);
     for (name, value) in reply.headers {
         response = response.header(name, value);
@@ -115,6 +122,12 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use everfresh_core::clients::Patience;
+    use everfresh_core::clock::Clock;
+    use everfresh_local::engines::Engines;
+    use everfresh_local::faults::Faults;
+    use everfresh_local::in_process::InProcess;
+    use everfresh_local::stack;
 
     fn hosts(tenants: &[&str]) -> Hosts {
         let text: String = tenants
@@ -124,6 +137,26 @@ mod tests {
             })
             .collect();
         Hosts::of(&Config::parse(&text).unwrap())
+    }
+
+    #[tokio::test]
+    async fn figures_that_nobody_reads_do_not_pile_up() {
+        let engines = Engines::memory(Clock::system()).await.unwrap();
+        let clients = InProcess::new(engines, Faults::none()).clients(Clock::system(), Patience::READER);
+        let stack = stack::provision(&clients, 60).await.unwrap();
+        let config = "[tenant.acme]\nhosts = [\"www.acme.example\"]\nrender = { templates = \"site/\" }\n";
+        let config = Config::parse(config).unwrap();
+        let (server, hosts) = server(config, &clients, &stack).unwrap();
+        for _ in 0..3 {
+            let request = http::Request::builder().uri("/nowhere").header("host", "localhost");
+            let response = answer(server.clone(), hosts.clone(), request.body(Bytes::new()).unwrap()).await;
+            assert_eq!(response.status(), 404);
+        }
+        // What is done beside the replies ends when it is let.
+        while Arc::strong_count(&server) > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert!(server.take_metrics().is_empty());
     }
 
     #[test]

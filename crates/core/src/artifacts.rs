@@ -62,7 +62,7 @@ pub struct StoredBody {
 pub enum Download {
     /// Here it is.
     Found(StoredBody),
-    /// There is no such object, or the bucket does not say whether there is.
+    /// There is no such object, or none that this bucket lets us see.
     Missing,
     /// It has more bytes than were asked for. That says nothing about the bucket, only about who wrote it.
     TooLarge,
@@ -151,9 +151,16 @@ impl Artifacts {
     }
 }
 
-/// Without permission to list, a bucket answers 403 where there is nothing.
+/// Without permission to list, a bucket answers 403 where there is nothing. Every other refusal says nothing of the object: a bucket
+/// that is not there, a clock that is off, a signature or a key of KMS that does not do. Whoever took those for a lost body would have
+/// every page rendered anew, and would tell nobody what is wrong.
 fn is_missing(error: &SdkError<GetObjectError>) -> bool {
-    matches!(error.raw_response().map(|response| response.status().as_u16()), Some(403 | 404))
+    match (error.raw_response().map(|response| response.status().as_u16()), error.code()) {
+        (Some(404), Some("NoSuchKey")) => true,
+        // KMS denies in the same words but for the action, and where there is something to decrypt there is an object.
+        (Some(403), Some("AccessDenied")) => !error.message().is_some_and(|message| message.contains("kms:")),
+        _ => false,
+    }
 }
 
 fn described(object: &GetObjectOutput) -> (Option<u16>, Option<String>, Option<String>) {

@@ -4,6 +4,7 @@
 //! a request, and may never go on. This layer stands around the runtime's own service, which posts the reply; when that is done it
 //! does the rest, and only then lets the runtime ask for more.
 
+use std::io::Write;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -29,13 +30,26 @@ impl Rest {
     }
 }
 
-/// The layer: after each reply, sends what was left.
+/// The layer: after each reply, does what was left, and tells the metrics.
 #[derive(Clone, Debug)]
 pub struct AfterReply {
     /// Who sends.
     pub server: Arc<Server>,
     /// What the handler leaves.
     pub rest: Rest,
+}
+
+impl Server {
+    /// Does what a visit leaves for after its reply: asks for what it wishes for, and ends the reads that its reader did not wait for.
+    /// Wait for it before the instance rests.
+    pub async fn finish(&self, wishes: impl IntoIterator<Item = Wish>) {
+        let ask = async {
+            for wish in wishes {
+                self.ask(wish).await;
+            }
+        };
+        tokio::join!(ask, self.pages.finish());
+    }
 }
 
 impl<S> Layer<S> for AfterReply {
@@ -71,8 +85,11 @@ where
         Box::pin(async move {
             let posted = replied.await;
             // Also if the reply could not be posted: the page is stale either way.
-            for wish in rest.take() {
-                server.ask(wish).await;
+            server.finish(rest.take()).await;
+            // Last, so that it tells of this invocation's wishes too: the next invocation may be hours away.
+            if let Some(line) = server.metrics_line(server.now_ms()) {
+                // One line of the embedded metric format. If nobody reads it, nothing else is lost.
+                let _ = writeln!(std::io::stdout(), "{line}");
             }
             posted
         })

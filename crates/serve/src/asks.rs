@@ -2,7 +2,7 @@
 //!
 //! A thousand readers of one stale page are one wish. Having asked, an instance does not ask again about the same version for a
 //! window that doubles each time; it is never closed for good, for the regeneration may have failed. And a crawler that walks
-//! through every page of a tenant cannot start more than the tenant's budget.
+//! through every page of a tenant cannot start more than the tenant's budget. What does not reach the queue costs nothing of it.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -16,13 +16,13 @@ use lru::LruCache;
 const FIRST_WINDOW_MS: u64 = 5_000;
 const LONGEST_WINDOW_MS: u64 = 300_000;
 
-/// Pages that are remembered. One that is forgotten may be asked for again, which is no harm.
-const MOST_PAGES: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+/// Wishes that are remembered. One that is forgotten may be made again, which is no harm.
+const MOST_WISHES: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
-/// What a wish is about: another version, or another reason, is another wish.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a wish is about. Another reason is another wish with a window of its own: two that take turns do not open each other's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct About {
-    pub(crate) seen: Seen,
+    pub(crate) page: PageKey,
     pub(crate) reason: Reason,
     /// The body is gone.
     pub(crate) lost: bool,
@@ -42,14 +42,15 @@ pub(crate) enum Decision {
 /// The wishes of one instance.
 #[derive(Debug)]
 pub(crate) struct Asks {
-    asked: LruCache<PageKey, Asked>,
+    asked: LruCache<About, Asked>,
     budgets: HashMap<Tenant, Budget>,
     per_minute: u32,
 }
 
 #[derive(Debug)]
 struct Asked {
-    about: About,
+    /// The version it was made about.
+    seen: Seen,
     at_ms: u64,
     window_ms: u64,
 }
@@ -64,31 +65,39 @@ struct Budget {
 impl Asks {
     /// A tenant's readers may start `per_minute` regenerations a minute through this instance, and as many at once.
     pub(crate) fn new(per_minute: u32) -> Self {
-        Self { asked: LruCache::new(MOST_PAGES), budgets: HashMap::new(), per_minute }
+        Self { asked: LruCache::new(MOST_WISHES), budgets: HashMap::new(), per_minute }
     }
 
-    /// Whether to ask. Who is told to must do so, or say that it failed.
-    pub(crate) fn decide(&mut self, page: &PageKey, about: About, now_ms: u64) -> Decision {
-        let before = self.asked.get(page).filter(|asked| asked.about == about);
+    /// Whether to ask, about the version that was seen. Who is told to must do so, or say that it failed.
+    pub(crate) fn decide(&mut self, about: About, seen: Seen, now_ms: u64) -> Decision {
+        let before = self.asked.get(&about).filter(|asked| asked.seen == seen);
         // A clock that jumped back must not keep a page quiet for longer than its window.
         if before.is_some_and(|asked| now_ms.abs_diff(asked.at_ms) < asked.window_ms) {
             return Decision::Suppressed;
         }
         let window_ms = before.map_or(FIRST_WINDOW_MS, |asked| (asked.window_ms * 2).min(LONGEST_WINDOW_MS));
-        if !self.spend(page.tenant(), now_ms) {
+        if !self.spend(about.page.tenant(), now_ms) {
             return Decision::OverBudget;
         }
-        self.asked.put(page.clone(), Asked { about, at_ms: now_ms, window_ms });
+        self.asked.put(about, Asked { seen, at_ms: now_ms, window_ms });
         Decision::Ask
     }
 
-    /// The wish did not reach the queue: the next reader may try again.
-    pub(crate) fn failed(&mut self, page: &PageKey) {
-        self.asked.pop(page);
+    /// The wish did not reach the queue: the next reader may try again, and the tenant has its share of the budget back.
+    pub(crate) fn failed(&mut self, about: &About) {
+        self.asked.pop(about);
+        let full = self.full();
+        if let Some(budget) = self.budgets.get_mut(about.page.tenant()) {
+            budget.left = (budget.left + 1000).min(full);
+        }
+    }
+
+    fn full(&self) -> u64 {
+        u64::from(self.per_minute) * 1000
     }
 
     fn spend(&mut self, tenant: &Tenant, now_ms: u64) -> bool {
-        let full = u64::from(self.per_minute) * 1000;
+        let full = self.full();
         if !self.budgets.contains_key(tenant) {
             self.budgets.insert(tenant.clone(), Budget { left: full, at_ms: now_ms });
         }
@@ -111,22 +120,22 @@ mod tests {
     use everfresh_core::domain::version::Version;
     use proptest::prelude::*;
 
-    fn page(tenant: &str, path: &str) -> PageKey {
-        PageKey::new(Tenant::parse(tenant).unwrap(), CanonicalPath::stored(path).unwrap())
+    fn about(tenant: &str, path: &str, reason: Reason) -> About {
+        let page = PageKey::new(Tenant::parse(tenant).unwrap(), CanonicalPath::stored(path).unwrap());
+        About { page, reason, lost: false }
     }
 
-    fn about(version: u64, reason: Reason) -> About {
-        let seen = Seen::Version { version: Version::next(version, None, None, 0), current_sk: None };
-        About { seen, reason, lost: false }
+    fn version(number: u64) -> Seen {
+        Seen::Version { version: Version::next(number, None, None, 0), current_sk: None }
     }
 
     #[test]
     fn one_wish_per_version_and_window_and_the_window_doubles() {
         let mut asks = Asks::new(1000);
-        let (page, about) = (page("acme", "/a"), about(1, Reason::Expired));
+        let about = about("acme", "/a", Reason::Expired);
         let mut asked_at = Vec::new();
         for now_ms in (0..200_000).step_by(1000) {
-            if asks.decide(&page, about.clone(), now_ms) == Decision::Ask {
+            if asks.decide(about.clone(), version(1), now_ms) == Decision::Ask {
                 asked_at.push(now_ms / 1000);
             }
         }
@@ -136,30 +145,56 @@ mod tests {
     #[test]
     fn another_version_or_reason_is_another_wish() {
         let mut asks = Asks::new(1000);
-        let page = page("acme", "/a");
-        for wish in [about(1, Reason::Expired), about(2, Reason::Expired), about(2, Reason::Changed)] {
-            assert_eq!(asks.decide(&page, wish.clone(), 0), Decision::Ask);
-            assert_eq!(asks.decide(&page, wish, 1), Decision::Suppressed);
+        for (seen, reason) in [(1, Reason::Expired), (2, Reason::Expired), (2, Reason::Changed)] {
+            let about = about("acme", "/a", reason);
+            assert_eq!(asks.decide(about.clone(), version(seen), 0), Decision::Ask);
+            assert_eq!(asks.decide(about, version(seen), 1), Decision::Suppressed);
         }
-        let lost = About { lost: true, ..about(2, Reason::Changed) };
-        assert_eq!(asks.decide(&page, lost, 1), Decision::Ask);
+        let lost = About { lost: true, ..about("acme", "/a", Reason::Changed) };
+        assert_eq!(asks.decide(lost, version(2), 1), Decision::Ask);
+    }
+
+    #[test]
+    fn wishes_of_one_page_that_take_turns_do_not_open_each_others_windows() {
+        let mut asks = Asks::new(1000);
+        let lost = About { lost: true, ..about("acme", "/a", Reason::Changed) };
+        let all = [about("acme", "/a", Reason::Expired), about("acme", "/a", Reason::Changed), lost];
+        let mut asked = 0;
+        for now_ms in (0..200_000).step_by(1000) {
+            let ask = |about: &About| asks.decide(about.clone(), version(1), now_ms) == Decision::Ask;
+            asked += all.iter().map(ask).filter(|asked| *asked).count();
+        }
+        assert_eq!(asked, 3 * 6, "as often as each would alone");
     }
 
     #[test]
     fn a_failed_send_lifts_the_suppression() {
         let mut asks = Asks::new(1000);
-        let (page, wish) = (page("acme", "/a"), about(1, Reason::Expired));
-        asks.decide(&page, wish.clone(), 0);
-        asks.failed(&page);
-        assert_eq!(asks.decide(&page, wish, 1), Decision::Ask);
+        let about = about("acme", "/a", Reason::Expired);
+        asks.decide(about.clone(), version(1), 0);
+        asks.failed(&about);
+        assert_eq!(asks.decide(about, version(1), 1), Decision::Ask);
+    }
+
+    #[test]
+    fn a_failed_send_costs_the_tenant_nothing() {
+        let mut asks = Asks::new(1);
+        let about = about("acme", "/a", Reason::Expired);
+        for _ in 0..100 {
+            assert_eq!(asks.decide(about.clone(), version(1), 0), Decision::Ask);
+            asks.failed(&about);
+        }
+        asks.failed(&about);
+        assert_eq!(asks.decide(about.clone(), version(1), 0), Decision::Ask);
+        assert_eq!(asks.decide(about, version(2), 0), Decision::OverBudget, "and never gives it more than it has");
     }
 
     #[test]
     fn a_crawler_spends_its_tenants_budget_and_nobody_elses() {
         let mut asks = Asks::new(60);
-        let wish = || about(1, Reason::Expired);
         let started = |asks: &mut Asks, tenant: &str, from: u32, now_ms| {
-            let ask = |n| asks.decide(&page(tenant, &format!("/{n}")), wish(), now_ms) == Decision::Ask;
+            let about = |n| about(tenant, &format!("/{n}"), Reason::Expired);
+            let ask = |n| asks.decide(about(n), version(1), now_ms) == Decision::Ask;
             (from..from + 500).map(ask).filter(|asked| *asked).count()
         };
         assert_eq!(started(&mut asks, "acme", 0, 0), 60);
@@ -171,9 +206,9 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_back_silences_nobody_for_long() {
         let mut asks = Asks::new(60);
-        let (page, wish) = (page("acme", "/a"), about(1, Reason::Expired));
-        asks.decide(&page, wish.clone(), 10_000_000);
-        assert_eq!(asks.decide(&page, wish, 1_000), Decision::Ask);
+        let about = about("acme", "/a", Reason::Expired);
+        asks.decide(about.clone(), version(1), 10_000_000);
+        assert_eq!(asks.decide(about, version(1), 1_000), Decision::Ask);
     }
 
     proptest! {
@@ -181,7 +216,8 @@ mod tests {
         fn the_budget_holds_whatever_the_clock_does(times in prop::collection::vec(0u64..120_000, 1..300)) {
             let mut asks = Asks::new(30);
             let asked = times.iter().enumerate().filter(|(n, now_ms)| {
-                asks.decide(&page("acme", &format!("/{n}")), about(1, Reason::Expired), **now_ms) == Decision::Ask
+                let about = about("acme", &format!("/{n}"), Reason::Expired);
+                asks.decide(about, version(1), **now_ms) == Decision::Ask
             });
             // At most the bucket and what every forward step of the clock brings.
             let count = asked.count() as u64;

@@ -4,11 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use everfresh_core::artifacts::{Artifacts, Download, DownloadError, StoredBody};
+use everfresh_core::aws_time::AwsTime;
 use everfresh_core::domain::page::Meta;
 
 use crate::flights::Flights;
 use crate::memory::Memory;
 use crate::outages::Trouble;
+use crate::remarks::{Remark, Remarks};
 
 /// How long a body may take altogether. The SDK's own time-outs end with the head of the answer.
 const LONGEST: Duration = Duration::from_secs(4);
@@ -59,15 +61,19 @@ pub(crate) struct Bodies {
     known: Mutex<Memory<String, Arc<StoredBody>>>,
     fetching: Flights<String, Fetching>,
     trouble: Trouble,
+    time: AwsTime,
+    remarks: Arc<Remarks>,
 }
 
 impl Bodies {
-    pub(crate) fn new(artifacts: Artifacts, most_bytes: usize) -> Self {
+    pub(crate) fn new(artifacts: Artifacts, most_bytes: usize, time: AwsTime, remarks: Arc<Remarks>) -> Self {
         Self {
             artifacts,
             known: Mutex::new(Memory::new(most_bytes)),
             fetching: Flights::default(),
             trouble: Trouble::default(),
+            time,
+            remarks,
         }
     }
 
@@ -85,16 +91,15 @@ impl Bodies {
         self.known().get(&name.unique)
     }
 
-    /// The body of that name. `now_ms` is the sandbox's own time. With `spare`, somebody can do without it: then a bucket that has
-    /// just failed is not asked.
-    pub(crate) async fn fetch(&self, name: &BodyName, spare: bool, now_ms: u64) -> Fetched {
+    /// The body of that name. With `spare`, somebody can do without it: then a bucket that has just failed is not asked.
+    pub(crate) async fn fetch(&self, name: &BodyName, spare: bool) -> Fetched {
         if let Some(body) = self.remembered(name) {
             return Fetched::Here { body, from_memory: true };
         }
-        if spare && self.trouble.avoid(now_ms) {
+        if spare && self.trouble.avoid(self.time.local_now_ms()) {
             return Fetched::Down;
         }
-        let download = download(self.artifacts.clone(), name.key.clone());
+        let download = download(self.artifacts.clone(), name.key.clone(), self.remarks.clone());
         let fetched = tokio::time::timeout(LONGEST, self.fetching.join(name.unique.clone(), download)).await;
         match fetched {
             Ok(Ok(found)) => {
@@ -106,13 +111,14 @@ impl Bodies {
                 self.known().insert(name.unique.clone(), body.clone(), weight);
                 Fetched::Here { body, from_memory: false }
             }
-            Ok(Err(error)) => self.failed(&error.to_string(), now_ms),
-            Err(_) => self.failed("no answer in time", now_ms),
+            Ok(Err(error)) => self.failed(&error.to_string()),
+            Err(_) => self.failed("no answer in time"),
         }
     }
 
-    fn failed(&self, why: &str, now_ms: u64) -> Fetched {
-        if self.trouble.failed(now_ms) {
+    fn failed(&self, why: &str) -> Fetched {
+        // The time now, not when the download began: the pause would be over before anybody had profited by it.
+        if self.trouble.failed(self.time.local_now_ms()) {
             let bucket = self.artifacts.bucket();
             tracing::warn!(bucket, why, "bucket {bucket} does not answer readers, memory does: {why}");
         }
@@ -124,13 +130,15 @@ impl Bodies {
     }
 }
 
-async fn download(artifacts: Artifacts, key: String) -> Fetching {
+async fn download(artifacts: Artifacts, key: String, remarks: Arc<Remarks>) -> Fetching {
     match artifacts.download(&key, MOST_BYTES).await? {
         Download::Found(body) => Ok(Some(Arc::new(body))),
         Download::Missing => Ok(None),
         Download::TooLarge => {
             let bucket = artifacts.bucket();
-            tracing::error!(bucket, key, "s3://{bucket}/{key} has more bytes than can be answered with");
+            if remarks.due(Remark::TooLarge, &key) {
+                tracing::error!(bucket, key, "s3://{bucket}/{key} has more bytes than can be answered with");
+            }
             Ok(None)
         }
     }

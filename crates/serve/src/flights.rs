@@ -11,6 +11,9 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 #[derive(Debug)]
 pub(crate) struct Flights<K, V: Clone>(Arc<Mutex<Under<K, V>>>);
 
+/// One call under way. Whoever holds it keeps it from being cancelled; it goes on while somebody waits for it.
+pub(crate) type Flight<V> = Shared<BoxFuture<'static, V>>;
+
 type Under<K, V> = HashMap<K, WeakShared<BoxFuture<'static, V>>>;
 
 impl<K, V: Clone> Clone for Flights<K, V> {
@@ -32,10 +35,11 @@ where
 {
     /// Joins the call for `key` that is under way, or starts this one.
     pub(crate) async fn join(&self, key: K, call: impl Future<Output = V> + Send + 'static) -> V {
-        self.shared(key, call).await
+        self.board(key, call).await
     }
 
-    fn shared(&self, key: K, call: impl Future<Output = V> + Send + 'static) -> Shared<BoxFuture<'static, V>> {
+    /// The same without waiting for it yet.
+    pub(crate) fn board(&self, key: K, call: impl Future<Output = V> + Send + 'static) -> Flight<V> {
         let mut under = self.under();
         if let Some(running) = under.get(&key).and_then(WeakShared::upgrade) {
             return running;

@@ -1,7 +1,6 @@
 //! From what is published to its body; if that cannot be had, to the last one that could, or to a new one.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use everfresh_core::artifacts::StoredBody;
 use everfresh_core::domain::artifact::locate;
@@ -9,10 +8,12 @@ use everfresh_core::domain::page::Meta;
 use everfresh_core::metrics;
 
 use crate::bodies::{BodyName, Fetched};
-use crate::pages::{Look, Sight, Until};
+use crate::pages::Look;
+use crate::remarks::Remark;
 use crate::rules::cache_status::Outage;
 use crate::rules::refusal::Refusal;
 use crate::serve::{RETRY_AFTER, Server, Visit};
+use crate::sights::{Sight, Until};
 use crate::wish::Asking;
 
 /// What can be answered with.
@@ -34,7 +35,7 @@ impl Server {
         match self.fetch(visit, &meta, good.is_some()).await {
             Fetched::Here { body, from_memory } => {
                 let from_memory = from_memory && look.from_memory;
-                let outage = look.outage.then_some(Outage::DynamoDb);
+                let outage = look.outage;
                 Ok(Found { look, meta, body, from_memory, outage, lost: None })
             }
             Fetched::Down => {
@@ -63,8 +64,11 @@ impl Server {
             look.sight = sight;
         }
         let page = visit.page;
-        tracing::error!(%page, key = lost, "the published body of {page} is gone from {}: {lost}", self.bodies.bucket());
         self.count(metrics::BODIES_LOST);
+        if self.remarks.due(Remark::BodyLost, page) {
+            let bucket = self.bodies.bucket();
+            tracing::error!(%page, key = lost, "the published body of {page} is gone from {bucket}: {lost}");
+        }
         if let Some((meta, body)) = good {
             let lost = Some(lost.to_owned());
             return Ok(Found { look, meta, body, from_memory: false, outage: None, lost });
@@ -72,9 +76,8 @@ impl Server {
         if let Asking::Ask(wish) = self.asking(visit, &look.sight, Some(lost)) {
             self.ask(wish).await;
         }
-        let time = Duration::from_millis(self.settings.wait_ms);
         let until = Until::OtherBody(lost.to_owned());
-        if let Some(sight) = self.pages.wait(visit.page, &visit.policy, until, time).await
+        if let Some(sight) = self.pages.wait(visit.page, &visit.policy, until, self.patience(visit)).await
             && let Some(found) = self.other_body(visit, &sight, lost).await?
         {
             return Ok(found);
@@ -93,23 +96,39 @@ impl Server {
             return Ok(None);
         }
         let Fetched::Here { body, .. } = self.fetch(visit, &meta, false).await else { return Ok(None) };
-        let look = Look { sight: sight.clone(), from_memory: false, outage: false };
+        let look = Look::new(sight.clone());
         Ok(Some(Found { look, meta, body, from_memory: false, outage: None, lost: None }))
     }
 
     /// The object that a version points at, if it may be read. A pointer that leads elsewhere leads nowhere (I7).
     async fn fetch(&self, visit: &Visit<'_>, meta: &Meta, spare: bool) -> Fetched {
         match locate(&meta.s3_key, self.bodies.bucket(), visit.tenant(), self.settings.layout) {
-            Ok(key) => {
-                let now_ms = self.pages.ledger().time().local_now_ms();
-                self.bodies.fetch(&BodyName::new(key, meta), spare, now_ms).await
-            }
+            Ok(key) => self.bodies.fetch(&BodyName::new(key, meta), spare).await,
             Err(error) => {
                 let page = visit.page;
-                tracing::error!(%page, %error, "{page} cannot be served: {error}");
+                if self.remarks.due(Remark::Pointer, page) {
+                    tracing::error!(%page, %error, "{page} cannot be served: {error}");
+                }
                 Fetched::Missing
             }
         }
+    }
+
+    /// What memory can answer with when the visit's time is over, however that came.
+    pub(crate) fn out_of_time(&self, visit: &Visit<'_>) -> Result<Found, Refusal> {
+        let page = visit.page;
+        if self.remarks.due(Remark::OutOfTime, page) {
+            tracing::warn!(%page, "table, bucket and queue together took too long for a reader of {page}");
+        }
+        let (Some(sight), Some((meta, body))) = (self.pages.remembered(page), self.good(visit)) else {
+            return Err(self.not_yet(visit, RETRY_AFTER, Outage::Time.as_str()));
+        };
+        if sight.meta.as_ref().is_some_and(|meta| meta.tombstone) {
+            return Err(Refusal::Gone);
+        }
+        let outage = Some(Outage::Time);
+        let look = Look { sight, from_memory: true, outage };
+        Ok(Found { look, meta, body, from_memory: false, outage, lost: None })
     }
 
     /// The last version whose body was served, if memory still has both.

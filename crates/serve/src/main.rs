@@ -1,11 +1,10 @@
 //! The serving Lambda function: builds the server once per sandbox, then answers every reader.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use everfresh_core::clients::{Clients, Patience, Reach, aws_sdk_config};
-use everfresh_core::{clock::Clock, logs};
+use everfresh_core::logs;
 use everfresh_serve::after_reply::{AfterReply, Rest};
 use everfresh_serve::event::{HttpAnswer, HttpEvent};
 use everfresh_serve::{Settings, build};
@@ -30,10 +29,6 @@ async fn run() -> Result<(), Error> {
         async move {
             let served = server.serve(&event.payload.into()).await;
             rest.leave(served.wish);
-            if let Some(line) = server.metrics_line(Clock::system().now_ms()) {
-                // One line of the embedded metric format. If nobody reads it, nothing else is lost.
-                let _ = writeln!(std::io::stdout(), "{line}");
-            }
             Ok::<_, Error>(HttpAnswer::from(served.reply))
         }
     });

@@ -4,42 +4,25 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
-use everfresh_core::domain::health::Health;
-use everfresh_core::domain::invalidations::Invalidations;
+use everfresh_core::domain::freshness::Policy;
 use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::{PageKey, Tenant};
-use everfresh_core::domain::seconds;
-use everfresh_core::epochs::Epochs;
 use everfresh_core::ledger::{Ledger, LedgerError};
+use futures::future::join_all;
 
 use crate::flights::Flights;
+use crate::late::Late;
 use crate::memory::Memory;
 use crate::outages::Trouble;
+use crate::remarks::{Remark, Remarks};
+use crate::rules::cache_status::Outage;
+use crate::sights::{Reading, Sight, Source, Until, unreadable};
 
 /// How long a reader waits for the ledger while memory has an answer.
 const WITH_MEMORY: Duration = Duration::from_millis(400);
 
-/// How often a page that is waited for is looked at: often at first, for most renders are quick.
-const FIRST_POLL: Duration = Duration::from_millis(100);
-const LONGEST_POLL: Duration = Duration::from_secs(1);
-
-/// A page at one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Sight {
-    pub(crate) meta: Option<Arc<Meta>>,
-    pub(crate) health: Health,
-    pub(crate) invalidations: Invalidations,
-    /// Somebody renders it until then at the latest.
-    pub(crate) leased_until_ms: Option<u64>,
-    read_ms: u64,
-}
-
-impl Sight {
-    pub(crate) fn freshness(&self, policy: &Policy, now_ms: u64) -> Freshness {
-        freshness(self.meta.as_deref(), &self.health, &self.invalidations, policy, now_ms)
-    }
-}
+/// How long a read may go on after the reply. The next reader waits for this instance.
+const AFTER_REPLY: Duration = Duration::from_secs(2);
 
 /// A page, and how it was come by.
 #[derive(Clone, Debug)]
@@ -47,17 +30,15 @@ pub(crate) struct Look {
     pub(crate) sight: Sight,
     /// No call was made.
     pub(crate) from_memory: bool,
-    /// The ledger does not answer; this is what was true when it last did.
-    pub(crate) outage: bool,
+    /// Why memory stands in for the ledger: then this is what was true when it could last be read.
+    pub(crate) outage: Option<Outage>,
 }
 
-/// What is waited for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Until {
-    /// A version that need not be waited for.
-    Servable,
-    /// Any body but this one, which is gone.
-    OtherBody(String),
+impl Look {
+    /// What the ledger has just said.
+    pub(crate) fn new(sight: Sight) -> Self {
+        Self { sight, from_memory: false, outage: None }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -69,89 +50,30 @@ struct Known {
     reads: u32,
 }
 
-type Reading = Result<Sight, Arc<LedgerError>>;
-
 /// All pages of one instance.
 #[derive(Debug)]
 pub(crate) struct Pages {
     source: Source,
     known: Mutex<Memory<PageKey, Known>>,
     reading: Flights<PageKey, Reading>,
+    late: Late<Reading>,
     waiting: Flights<(PageKey, Until), Option<Sight>>,
     trouble: Trouble,
+    remarks: Arc<Remarks>,
     /// How long a page is believed without asking again.
     memory_ms: u64,
 }
 
-/// Where sights come from.
-#[derive(Clone, Debug)]
-struct Source {
-    ledger: Ledger,
-    epochs: Arc<Epochs>,
-}
-
-impl Source {
-    async fn read(self, page: PageKey, policy: Policy, consistent: bool) -> Reading {
-        let ledger = &self.ledger;
-        let state = if consistent { ledger.lookup(&page).await? } else { ledger.lookup_for_reader(&page).await? };
-        let invalidations = match &state.meta {
-            Some(meta) => self.epochs.invalidations(ledger, &page, meta, &policy).await?,
-            None => Invalidations::default(),
-        };
-        Ok(Sight {
-            meta: state.meta.map(Arc::new),
-            health: state.health,
-            invalidations,
-            leased_until_ms: state.lock.map(|lock| seconds::to_ms(lock.lease_expires_at)),
-            read_ms: ledger.time().local_now_ms(),
-        })
-    }
-
-    /// Looks at the page until it is what is waited for, or until its regeneration has failed. Never ends by itself otherwise.
-    async fn poll(self, page: PageKey, policy: Policy, until: Until) -> Option<Sight> {
-        let mut pause = FIRST_POLL;
-        loop {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 3 / 2).min(LONGEST_POLL);
-            // A ledger that does not answer now may do so before the reader has to go.
-            let Ok(sight) = self.clone().read(page.clone(), policy, true).await else { continue };
-            let now_ms = self.ledger.time().now_ms();
-            let came = match (&until, &sight.meta) {
-                (Until::Servable, _) => !must_wait(&sight.freshness(&policy, now_ms)),
-                (Until::OtherBody(lost), Some(meta)) => meta.s3_key != *lost,
-                (Until::OtherBody(_), None) => false,
-            };
-            if came || sight.health.cooldown_until(now_ms).is_some() {
-                return Some(sight);
-            }
-        }
-    }
-}
-
-/// Whether the table answered with something that is not what it must be.
-pub(crate) fn unreadable(error: &LedgerError) -> bool {
-    match error {
-        LedgerError::Row { .. } => true,
-        LedgerError::Unavailable { .. } | LedgerError::Refused { .. } => false,
-    }
-}
-
-/// Whether a reader waits for something better than this.
-pub(crate) fn must_wait(freshness: &Freshness) -> bool {
-    match freshness {
-        Freshness::Missing | Freshness::Expired { .. } => true,
-        Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Gone => false,
-    }
-}
-
 impl Pages {
-    pub(crate) fn new(ledger: Ledger, memory_ms: u64, most_bytes: usize) -> Self {
+    pub(crate) fn new(ledger: Ledger, memory_ms: u64, most_bytes: usize, remarks: Arc<Remarks>) -> Self {
         Self {
             source: Source { ledger, epochs: Arc::default() },
             known: Mutex::new(Memory::new(most_bytes)),
             reading: Flights::default(),
             waiting: Flights::default(),
             trouble: Trouble::default(),
+            late: Late::default(),
+            remarks,
             memory_ms,
         }
     }
@@ -171,25 +93,26 @@ impl Pages {
     /// either is an error.
     pub(crate) async fn look(&self, page: &PageKey, policy: &Policy) -> Result<Look, Arc<LedgerError>> {
         let now_ms = self.source.ledger.time().local_now_ms();
-        let known = self.known().get(page).map(|known| known.sight);
-        let Some(remembered) = known else {
-            let sight = self.read(page, policy, false).await?;
-            return Ok(Look { sight, from_memory: false, outage: false });
+        let Some(remembered) = self.remembered(page) else {
+            return Ok(Look::new(self.read(page, policy, false).await?));
         };
         if now_ms.abs_diff(remembered.read_ms) < self.memory_ms {
-            return Ok(Look { sight: remembered, from_memory: true, outage: false });
+            return Ok(Look { sight: remembered, from_memory: true, outage: None });
         }
         if self.trouble.avoid(now_ms) {
-            return Ok(Look { sight: remembered, from_memory: true, outage: true });
+            return Ok(Look { sight: remembered, from_memory: true, outage: Some(Outage::DynamoDb) });
         }
-        let read = tokio::time::timeout(WITH_MEMORY, self.read(page, policy, false)).await;
-        if read.is_err() {
-            self.failed("no answer in time");
-        }
-        Ok(match read {
-            Ok(Ok(sight)) => Look { sight, from_memory: false, outage: false },
-            Ok(Err(_)) | Err(_) => Look { sight: remembered, from_memory: false, outage: true },
+        let instead = |outage| Look { sight: remembered, from_memory: false, outage: Some(outage) };
+        Ok(match self.read_in_short(page, policy).await {
+            Some(Ok(sight)) => Look::new(sight),
+            Some(Err(error)) if unreadable(&error) => instead(Outage::Row),
+            Some(Err(_)) | None => instead(Outage::DynamoDb),
         })
+    }
+
+    /// What memory has of the page.
+    pub(crate) fn remembered(&self, page: &PageKey) -> Option<Sight> {
+        self.known().get(page).map(|known| known.sight)
     }
 
     /// The page as it is now, whatever memory says.
@@ -222,11 +145,44 @@ impl Pages {
         reads
     }
 
+    /// Ends the reads that readers did not wait for, so that the next ones find memory renewed. That does not end the table's trouble:
+    /// who is slow is not well.
+    pub(crate) async fn finish(&self) {
+        let late = self.late.take().into_iter().map(|(page, read)| async move {
+            if let Ok(Ok(sight)) = tokio::time::timeout(AFTER_REPLY, read).await {
+                self.remember(&page, &sight);
+            }
+        });
+        join_all(late).await;
+    }
+
     async fn read(&self, page: &PageKey, policy: &Policy, consistent: bool) -> Reading {
         let read = self.source.clone().read(page.clone(), *policy, consistent);
         // A consistent read must not join one that is not.
         let sight = if consistent { read.await } else { self.reading.join(page.clone(), read).await };
-        match &sight {
+        self.learn(page, &sight);
+        sight
+    }
+
+    /// The same for a reader whom memory can answer, who does not wait for long. None if that was not enough.
+    async fn read_in_short(&self, page: &PageKey, policy: &Policy) -> Option<Reading> {
+        self.late.forget(page);
+        let read = self.reading.board(page.clone(), self.source.clone().read(page.clone(), *policy, false));
+        match tokio::time::timeout(WITH_MEMORY, read.clone()).await {
+            Ok(sight) => {
+                self.learn(page, &sight);
+                Some(sight)
+            }
+            Err(_) => {
+                self.failed("no answer in time");
+                self.late.leave(page, read);
+                None
+            }
+        }
+    }
+
+    fn learn(&self, page: &PageKey, sight: &Reading) {
+        match sight {
             Ok(sight) => {
                 if self.trouble.answered() {
                     tracing::info!("the table answers again");
@@ -235,11 +191,12 @@ impl Pages {
             }
             // The table has answered, and what it has of this page is another matter. Other pages can be read.
             Err(error) if unreadable(error) => {
-                tracing::error!(%page, %error, "what the table has of {page} cannot be read: {error}");
+                if self.remarks.due(Remark::Unreadable, page) {
+                    tracing::error!(%page, %error, "what the table has of {page} cannot be read: {error}");
+                }
             }
             Err(error) => self.failed(&error.to_string()),
         }
-        sight
     }
 
     fn failed(&self, why: &str) {

@@ -17,9 +17,6 @@ use crate::rules::preview;
 use crate::rules::refusal::Refusal;
 use crate::serve::Server;
 
-/// How long an origin may take for a preview.
-const LONGEST: Duration = Duration::from_secs(8);
-
 /// Tells the origin that a draft is asked for.
 const PREVIEW_HEADER: HeaderName = HeaderName::from_static("x-everfresh-preview");
 
@@ -47,7 +44,8 @@ impl Server {
         };
         let headers = forwarded(request);
         let host = tenant.hosts.first().map_or("", String::as_str);
-        let ask = Ask { path: &target, host, headers: &headers, max_bytes: MAX_BODY_BYTES, time: LONGEST };
+        let time = Duration::from_millis(self.settings.visit_ms);
+        let ask = Ask { path: &target, host, headers: &headers, max_bytes: MAX_BODY_BYTES, time };
         match self.origins.fetch(origin, ask).await {
             Ok(rendered) => Ok(reply(rendered, method)),
             Err(failure) => {

@@ -2,7 +2,7 @@
 //!
 //! Read `Server::answer` first: it is the whole flow. The HTTP rules are in [`crate::rules`].
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,24 +10,25 @@ use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, Resolved, TenantConfig};
 use everfresh_core::domain::freshness::{Freshness, Policy};
-use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::{PageKey, Tenant};
-use everfresh_core::domain::seconds;
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics;
 use everfresh_enqueue::{Queues, Sender};
 use everfresh_origin::Origins;
+use tokio::time::{Instant, timeout_at};
 
 use crate::asks::Asks;
 use crate::bodies::Bodies;
 use crate::found::Found;
-use crate::pages::{Look, Pages, Until, must_wait, unreadable};
+use crate::outages::Trouble;
+use crate::pages::{Look, Pages};
+use crate::remarks::{Remark, Remarks};
 use crate::reply::Reply;
 use crate::request::{Method, Request};
-use crate::rules::cache_status::{Did, Outage};
-use crate::rules::page::{self, Page};
+use crate::rules::cache_status::Outage;
 use crate::rules::refusal::Refusal;
-use crate::settings::Settings;
+use crate::settings::{FOR_BODY_MS, Settings};
+use crate::sights::{Until, must_wait, unreadable};
 use crate::telling::Telling;
 use crate::wish::{Asking, Wish};
 
@@ -46,8 +47,10 @@ pub struct Server {
     pub(crate) bodies: Bodies,
     pub(crate) asks: Mutex<Asks>,
     pub(crate) sender: Sender,
+    pub(crate) queue_trouble: Trouble,
     pub(crate) origins: Origins,
     pub(crate) telling: Telling,
+    pub(crate) remarks: Arc<Remarks>,
 }
 
 /// An answer, and what is to be asked for once it is on its way.
@@ -55,7 +58,7 @@ pub struct Server {
 pub struct Served {
     /// What the reader gets.
     pub reply: Reply,
-    /// Hand this to [`Server::ask`] after the reply was sent, and wait for it before the instance rests.
+    /// Hand this to [`Server::finish`] after the reply was sent, and wait for it before the instance rests.
     pub wish: Option<Wish>,
 }
 
@@ -71,6 +74,17 @@ pub(crate) struct Visit<'a> {
     tenant: &'a TenantConfig,
     pub(crate) page: &'a PageKey,
     pub(crate) policy: Policy,
+    /// When the reader must have an answer.
+    ends: Instant,
+}
+
+/// What a visit did before it found something to answer with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
+    /// It waited for a regeneration.
+    pub(crate) waited: bool,
+    /// It asked for one, and the queue has it.
+    asked: bool,
 }
 
 impl Server {
@@ -81,11 +95,14 @@ impl Server {
         // Readers ask for nothing that may wait in the second queue.
         let queues = Queues { main: settings.queue.clone(), low_priority: settings.queue.clone() };
         let sender = Sender::new(clients.sqs.clone(), queues).producer("everfresh-serve", env!("CARGO_PKG_VERSION"));
+        let remarks = Arc::new(Remarks::new(clients.time.clone()));
         Self {
-            pages: Pages::new(ledger, settings.memory_ms, settings.page_bytes),
-            bodies: Bodies::new(artifacts, settings.body_bytes),
+            pages: Pages::new(ledger, settings.memory_ms, settings.page_bytes, remarks.clone()),
+            bodies: Bodies::new(artifacts, settings.body_bytes, clients.time.clone(), remarks.clone()),
             asks: Mutex::new(Asks::new(settings.asks_per_minute)),
             sender,
+            queue_trouble: Trouble::default(),
+            remarks,
             origins: Origins::new(everfresh_origin::Patience::default()),
             telling: Telling::default(),
             config,
@@ -114,8 +131,9 @@ impl Server {
         }
     }
 
-    /// method → tenant → page → lookup → (wait) → body → reply, and what to ask for.
+    /// method → tenant → page → find → reply, and what to ask for.
     async fn answer(&self, request: &Request) -> Result<Served, Refusal> {
+        let ends = Instant::now() + Duration::from_millis(self.settings.visit_ms);
         let method = Method::parse(&request.method).ok_or(Refusal::Method)?;
         let tenant = self.tenant(request).ok_or(Refusal::Host)?;
         if self.is_preview(request, tenant) {
@@ -123,23 +141,37 @@ impl Server {
         }
         let Resolved { page, route, .. } = tenant.resolve(&request.target)?;
         let policy = route.policy(self.settings.deploy, self.settings.epsilon_ms);
-        let visit = Visit { tenant, page: &page, policy };
-        let look = self.look(&visit).await?;
-        let met = self.freshness(&visit, &look);
+        let visit = Visit { tenant, page: &page, policy, ends };
+        // Each call has its time-out, but there may be many of them.
+        let (found, before) = match timeout_at(ends, self.find(&visit)).await {
+            Ok(found) => found?,
+            Err(_) => (self.out_of_time(&visit)?, Before::default()),
+        };
+        let reads = self.pages.served(&page, &found.meta);
+        // A visit that waited as long as its wish keeps others quiet would ask for the same a second time.
+        let wish = if before.asked && found.lost.is_none() { None } else { self.wish(&visit, &found, reads) };
+        let reply = self.respond(request, method, &visit, &found, before, wish.is_some());
+        Ok(Served { reply, wish })
+    }
+
+    /// lookup → (wait) → body.
+    async fn find(&self, visit: &Visit<'_>) -> Result<(Found, Before), Refusal> {
+        let look = self.look(visit).await?;
+        let met = self.freshness(visit, &look);
         self.count_met(&met);
-        let look = if must_wait(&met) { self.wait(&visit, look).await? } else { look };
-        let found = match self.freshness(&visit, &look) {
-            Freshness::Missing => return Err(self.not_yet(&visit, RETRY_AFTER, "waiting")),
+        // While memory stands in for the table, nothing newer would be seen, however long one waits.
+        let in_vain = look.outage.is_some() && look.sight.meta.is_some();
+        let waited = must_wait(&met) && !in_vain;
+        let (look, asked) = if waited { self.wait(visit, look).await? } else { (look, false) };
+        let found = match self.freshness(visit, &look) {
+            Freshness::Missing => return Err(self.not_yet(visit, RETRY_AFTER, "waiting")),
             Freshness::Gone => return Err(Refusal::Gone),
             // Better an old page than none: what is Expired was waited for, in vain.
             Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Expired { .. } => {
-                self.body(&visit, look).await?
+                self.body(visit, look).await?
             }
         };
-        let reads = self.pages.served(&page, &found.meta);
-        let wish = self.wish(&visit, &found, reads);
-        let reply = self.page(request, method, &visit, &found, must_wait(&met), wish.is_some());
-        Ok(Served { reply, wish })
+        Ok((found, Before { waited, asked }))
     }
 
     /// The tenant whose page is asked for. Where a proxy is trusted to name the host, nobody else is.
@@ -154,38 +186,58 @@ impl Server {
 
     /// What is known of the page.
     async fn look(&self, visit: &Visit<'_>) -> Result<Look, Refusal> {
-        let look = self.pages.look(visit.page, &visit.policy).await;
-        if look.as_ref().map_or_else(|error| !unreadable(error), |look| look.outage) {
-            self.count(metrics::DYNAMODB_OUTAGE);
+        match self.pages.look(visit.page, &visit.policy).await {
+            Ok(look) => {
+                if look.outage == Some(Outage::DynamoDb) {
+                    self.count(metrics::DYNAMODB_OUTAGE);
+                }
+                Ok(look)
+            }
+            // No outage: the table has answered. What it said was remarked on by whoever read it.
+            Err(error) if unreadable(&error) => Err(self.not_yet(visit, RETRY_AFTER, Outage::Row.as_str())),
+            Err(error) => {
+                self.count(metrics::DYNAMODB_OUTAGE);
+                let page = visit.page;
+                if self.remarks.due(Remark::NotLookedUp, page) {
+                    tracing::error!(%page, %error, "{page} cannot be looked up and is not in memory: {error}");
+                }
+                Err(self.not_yet(visit, RETRY_AFTER, Outage::DynamoDb.as_str()))
+            }
         }
-        look.map_err(|error| {
-            let page = visit.page;
-            tracing::error!(%page, %error, "{page} cannot be looked up and is not in memory: {error}");
-            let detail = if unreadable(&error) { "row-unreadable" } else { Outage::DynamoDb.as_str() };
-            self.not_yet(visit, RETRY_AFTER, detail)
-        })
     }
 
-    /// Asks for the page and waits for it, as long as a reader can. What was there before is the answer if it does not come.
-    async fn wait(&self, visit: &Visit<'_>, before: Look) -> Result<Look, Refusal> {
+    /// Asks for the page and waits for it, as long as a reader can. What was there before is the answer if it does not come. Also says
+    /// whether the queue has the wish.
+    async fn wait(&self, visit: &Visit<'_>, before: Look) -> Result<(Look, bool), Refusal> {
         let missing = before.sight.meta.is_none();
-        match self.asking(visit, &before.sight, None) {
+        let asked = match self.asking(visit, &before.sight, None) {
             // Asked before waiting, for nobody else may have.
-            Asking::Ask(wish) => self.ask(wish).await,
-            Asking::Suppressed | Asking::Rendering => {}
+            Asking::Ask(wish) => match self.ask(wish).await {
+                false if !missing => return Ok((before, false)),
+                asked => asked,
+            },
+            Asking::Suppressed | Asking::Rendering => false,
             // The origin is given a rest, or has enough to do: waiting would be in vain.
             Asking::Cooldown { until_ms } if missing => {
                 let seconds = until_ms.saturating_sub(self.now_ms()).div_ceil(1000);
                 return Err(self.not_yet(visit, seconds.max(1), "cooldown"));
             }
             Asking::OverBudget if missing => return Err(self.not_yet(visit, 60, "over-budget")),
-            Asking::Cooldown { .. } | Asking::OverBudget | Asking::Nothing => return Ok(before),
-        }
-        let time = Duration::from_millis(self.settings.wait_ms);
-        Ok(match self.pages.wait(visit.page, &visit.policy, Until::Servable, time).await {
-            Some(sight) => Look { sight, from_memory: false, outage: false },
+            Asking::Cooldown { .. } | Asking::OverBudget | Asking::QueueDown | Asking::Nothing => {
+                return Ok((before, false));
+            }
+        };
+        let look = match self.pages.wait(visit.page, &visit.policy, Until::Servable, self.patience(visit)).await {
+            Some(sight) => Look::new(sight),
             None => before,
-        })
+        };
+        Ok((look, asked))
+    }
+
+    /// How long a reader waits for a regeneration. Of the visit's time something is left to fetch what it gives, or what was there before.
+    pub(crate) fn patience(&self, visit: &Visit<'_>) -> Duration {
+        let left = visit.ends.saturating_duration_since(Instant::now());
+        left.saturating_sub(Duration::from_millis(FOR_BODY_MS)).min(Duration::from_millis(self.settings.wait_ms))
     }
 
     /// What to ask for after the reply.
@@ -195,46 +247,12 @@ impl Server {
         let asking = if matches!(asking, Asking::Nothing) { self.asking_early(visit, sight, reads) } else { asking };
         match asking {
             Asking::Ask(wish) => Some(wish),
-            Asking::Nothing | Asking::Rendering | Asking::Suppressed | Asking::OverBudget | Asking::Cooldown { .. } => {
-                None
-            }
-        }
-    }
-
-    fn page(
-        &self,
-        request: &Request,
-        method: Method,
-        visit: &Visit<'_>,
-        found: &Found,
-        waited: bool,
-        asks: bool,
-    ) -> Reply {
-        let now_ms = self.now_ms();
-        let mut sight = found.look.sight.clone();
-        // An older version that stands in for the published one is as fresh as it is, not as that one is.
-        sight.meta = Some(found.meta.clone());
-        let freshness = sight.freshness(&visit.policy, now_ms);
-        let (ttl, stale_ms) = ttl(&freshness, &found.meta, now_ms);
-        let did = match (waited, &freshness) {
-            (true, Freshness::Fresh { .. }) => Did::Waited { ttl },
-            _ => Did::Hit { freshness, ttl, outage: found.outage },
-        };
-        let tags = self.settings.tag_header.as_deref().map(|name| (name, cdn_tags(visit, &found.meta)));
-        let tags = tags.as_ref().map(|(name, value)| (*name, value.as_str()));
-        let page = Page { meta: &found.meta, body: &found.body, freshness, stale_ms, policy: visit.policy, did, tags };
-        let reply = page::reply(request, method, &page, now_ms);
-        self.record(metrics::STALENESS, stale_ms);
-        if found.from_memory {
-            self.count(metrics::MEMORY_HITS);
-        }
-        if reply.status == 304 {
-            self.count(metrics::NOT_MODIFIED);
-        }
-        if self.settings.debug_header {
-            reply.with("x-everfresh-debug", debug(visit, found, &did, asks))
-        } else {
-            reply
+            Asking::Nothing
+            | Asking::Rendering
+            | Asking::Suppressed
+            | Asking::QueueDown
+            | Asking::OverBudget
+            | Asking::Cooldown { .. } => None,
         }
     }
 
@@ -249,36 +267,15 @@ impl Server {
     pub(crate) fn now_ms(&self) -> u64 {
         self.pages.ledger().time().now_ms()
     }
+
+    /// The sandbox's own time, for how long something lasts.
+    pub(crate) fn local_now_ms(&self) -> u64 {
+        self.pages.ledger().time().local_now_ms()
+    }
 }
 
 impl<'a> Visit<'a> {
     pub(crate) fn tenant(&self) -> &'a Tenant {
         &self.tenant.tenant
     }
-}
-
-/// Seconds until the page becomes stale, negative since then; and for how many milliseconds it has been.
-fn ttl(freshness: &Freshness, meta: &Meta, now_ms: u64) -> (i64, u64) {
-    let ends_ms = match freshness {
-        Freshness::Fresh { until_ms } => *until_ms,
-        Freshness::Stale { .. } | Freshness::Expired { .. } | Freshness::Missing | Freshness::Gone => {
-            // Something else than its age may have ended its life early.
-            seconds::to_ms(meta.generated_at.saturating_add(meta.revalidate_seconds)).min(now_ms)
-        }
-    };
-    let left_ms = i64::try_from(ends_ms).unwrap_or(i64::MAX).saturating_sub_unsigned(now_ms);
-    (left_ms.div_euclid(1000), now_ms.saturating_sub(ends_ms))
-}
-
-/// The page's tags as a CDN reads them: each with its tenant, for tags of two tenants may be the same word.
-fn cdn_tags(visit: &Visit<'_>, meta: &Meta) -> String {
-    let tags: Vec<String> = meta.tags.iter().map(|tag| tag.for_cdn(visit.tenant())).collect();
-    tags.join(",")
-}
-
-fn debug(visit: &Visit<'_>, found: &Found, did: &Did, asks: bool) -> String {
-    let version = found.meta.version.map_or("foreign".to_owned(), |version| version.to_string());
-    let from = if found.from_memory { "memory" } else { "store" };
-    let page = visit.page;
-    format!("page={}; version={version}; from={from}; asks={asks}; why=\"{did}\"", page.hash())
 }

@@ -6,6 +6,12 @@ use everfresh_core::environment::{SettingsError, Variables};
 
 use crate::rules::preview::PreviewKeys;
 
+/// Of a visit's time, what is left for the body when a reader has waited for a page.
+pub(crate) const FOR_BODY_MS: u64 = 2_000;
+
+/// Of the function's time, what is left for what follows the reply.
+const AFTER_REPLY_MS: u64 = 3_000;
+
 /// The serving side's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -31,6 +37,10 @@ pub struct Settings {
     pub body_bytes: usize,
     /// `EVERFRESH_WAIT_MS`: how long a reader waits for a page that is missing or expired.
     pub wait_ms: u64,
+    /// `EVERFRESH_VISIT_MS`: how long a reader waits for anything at all, whatever is slow or hangs; then memory answers, or nobody. It
+    /// must be two seconds more than `EVERFRESH_WAIT_MS`, and three less than `EVERFRESH_FUNCTION_TIMEOUT_MS`, the function's own time-out
+    /// (15 s if that is not set).
+    pub visit_ms: u64,
     /// `EVERFRESH_ASKS_PER_MINUTE`: how many regenerations a tenant's readers may start through one instance.
     pub asks_per_minute: u32,
     /// `EVERFRESH_EARLY_REFRESH_PERCENT`: the last part of a hot page's life in which it is regenerated already; 0 switches it off.
@@ -59,6 +69,18 @@ impl Settings {
         if early_refresh_percent > 50 {
             return Err(invalid("EVERFRESH_EARLY_REFRESH_PERCENT", "must be 0 to 50"));
         }
+        let wait_ms: u64 = variables.or("EVERFRESH_WAIT_MS", 5_000)?;
+        let visit_ms: u64 = variables.or("EVERFRESH_VISIT_MS", 8_000)?;
+        let function_timeout_ms: u64 = variables.or("EVERFRESH_FUNCTION_TIMEOUT_MS", 15_000)?;
+        let (least_ms, most_ms) =
+            (wait_ms.saturating_add(FOR_BODY_MS), function_timeout_ms.saturating_sub(AFTER_REPLY_MS));
+        if !(least_ms..=most_ms).contains(&visit_ms) {
+            let why = format!(
+                "must be at least EVERFRESH_WAIT_MS + {FOR_BODY_MS} = {least_ms}, and at most \
+                 EVERFRESH_FUNCTION_TIMEOUT_MS - {AFTER_REPLY_MS} = {most_ms}"
+            );
+            return Err(invalid("EVERFRESH_VISIT_MS", &why));
+        }
         let tag_header = variables.set("EVERFRESH_TAG_HEADER").map(|name| name.to_ascii_lowercase());
         if tag_header.as_deref().is_some_and(|name| !is_header_name(name)) {
             return Err(invalid("EVERFRESH_TAG_HEADER", "must be the name of a header, like Cache-Tag"));
@@ -77,7 +99,8 @@ impl Settings {
             memory_ms: variables.or("EVERFRESH_MEMORY_MS", 1_000)?,
             page_bytes: variables.or("EVERFRESH_PAGE_MEMORY_BYTES", 8 << 20)?,
             body_bytes: variables.or("EVERFRESH_BODY_MEMORY_BYTES", 32 << 20)?,
-            wait_ms: variables.or("EVERFRESH_WAIT_MS", 5_000)?,
+            wait_ms,
+            visit_ms,
             asks_per_minute: variables.or("EVERFRESH_ASKS_PER_MINUTE", 120)?,
             early_refresh_percent,
             trust_host_header: variables.or("EVERFRESH_TRUST_HOST_HEADER", false)?,
@@ -110,6 +133,23 @@ mod tests {
         assert_eq!((settings.memory_ms, settings.tag_header, settings.trust_host_header), (1_000, None, false));
         for variable in ["EVERFRESH_CONFIG", "FACETHEORY_CACHE_TABLE_NAME", "EVERFRESH_BUCKET", "EVERFRESH_QUEUE_URL"] {
             assert_eq!(read(&[(variable, "")]).unwrap_err().to_string(), format!("{variable} is not set"));
+        }
+    }
+
+    #[test]
+    fn a_visit_is_longer_than_its_wait_and_shorter_than_the_function() {
+        assert_eq!(read(&[]).unwrap().visit_ms, 8_000);
+        let set = |wait: &str, visit: &str, function: &str| {
+            read(&[
+                ("EVERFRESH_WAIT_MS", wait),
+                ("EVERFRESH_VISIT_MS", visit),
+                ("EVERFRESH_FUNCTION_TIMEOUT_MS", function),
+            ])
+        };
+        assert_eq!(set("0", "2000", "5000").unwrap().visit_ms, 2_000);
+        for (wait, visit, function) in [("5000", "6999", "15000"), ("5000", "12001", "15000"), ("0", "2000", "2000")] {
+            let refusal = set(wait, visit, function).unwrap_err().to_string();
+            assert!(refusal.starts_with("EVERFRESH_VISIT_MS: must be at least"), "{refusal}");
         }
     }
 

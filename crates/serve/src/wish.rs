@@ -1,6 +1,6 @@
 //! What a visit asks for, and sending it.
 
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use everfresh_core::domain::artifact::locate;
@@ -10,14 +10,15 @@ use everfresh_core::domain::page_key::PageKey;
 use everfresh_core::domain::request::Reason;
 use everfresh_core::domain::seconds;
 use everfresh_core::metrics;
-use everfresh_enqueue::{Message, attributes};
+use everfresh_enqueue::{Message, SendError, attributes};
 
-use crate::asks::{About, Decision};
-use crate::pages::Sight;
+use crate::asks::{About, Asks, Decision};
+use crate::remarks::Remark;
 use crate::serve::{Server, Visit};
+use crate::sights::Sight;
 
 /// How long the queue may take. The reader has their page by then; the next one waits for this instance.
-const LONGEST: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST: Duration = Duration::from_secs(2);
 
 /// A page that is read this often by one instance is worth regenerating before it becomes stale.
 const HOT_READS: u32 = 10;
@@ -30,6 +31,12 @@ pub struct Wish {
     lost: Option<String>,
 }
 
+impl Wish {
+    fn about(&self) -> About {
+        About { page: self.page.clone(), reason: self.reason, lost: self.lost.is_some() }
+    }
+}
+
 /// Whether to ask, and if not, why not.
 pub(crate) enum Asking {
     /// Ask for this.
@@ -40,6 +47,8 @@ pub(crate) enum Asking {
     Rendering,
     /// This instance has just asked.
     Suppressed,
+    /// The queue has failed a moment ago, and there is something to show meanwhile.
+    QueueDown,
     /// Readers have asked for too much.
     OverBudget,
     /// The origin has failed and is given a rest.
@@ -90,24 +99,35 @@ impl Server {
         if reason == Reason::Expired && sight.leased_until_ms.is_some_and(|until_ms| until_ms > now_ms) {
             return Asking::Rendering;
         }
-        let about = About { seen: Seen::of(sight.meta.as_deref()), reason, lost: lost.is_some() };
-        let decision = self.asks.lock().unwrap_or_else(PoisonError::into_inner).decide(page, about, now_ms);
+        // A queue that does not answer would hold this instance, and the next reader with it. Who has nothing to show tries all the same.
+        let can_wait = sight.meta.is_some() && lost.is_none();
+        if can_wait && self.queue_trouble.avoid(self.local_now_ms()) {
+            self.count(metrics::ASKS_SUPPRESSED);
+            return Asking::QueueDown;
+        }
+        let wish = Wish { page: page.clone(), reason, lost: lost.map(str::to_owned) };
+        let seen = Seen::of(sight.meta.as_deref());
+        let decision = self.asks.lock().unwrap_or_else(PoisonError::into_inner).decide(wish.about(), seen, now_ms);
         match decision {
-            Decision::Ask => Asking::Ask(Wish { page: page.clone(), reason, lost: lost.map(str::to_owned) }),
+            Decision::Ask => Asking::Ask(wish),
             Decision::Suppressed => {
                 self.count(metrics::ASKS_SUPPRESSED);
                 Asking::Suppressed
             }
             Decision::OverBudget => {
                 self.count(metrics::ASKS_OVER_BUDGET);
-                tracing::warn!(%page, "readers of {} ask for more than their budget; {page} stays as it is", page.tenant());
+                let tenant = page.tenant();
+                if self.remarks.due(Remark::OverBudget, tenant) {
+                    tracing::warn!(%tenant, %page, "readers of {tenant} ask for more than their budget; {page} stays as it is");
+                }
                 Asking::OverBudget
             }
         }
     }
 
-    /// Sends the wish to the queue. If that fails, the next reader of the page may try again.
-    pub async fn ask(&self, wish: Wish) {
+    /// Sends the wish to the queue, and says whether it is there. If not, the next reader of the page may try again.
+    pub async fn ask(&self, wish: Wish) -> bool {
+        let mut unsent = Unsent { asks: &self.asks, about: Some(wish.about()) };
         let Wish { page, reason, lost } = wish;
         let mut message = Message::path(page.tenant().as_str(), page.path().as_str());
         message.reason = reason;
@@ -117,17 +137,43 @@ impl Server {
         let (bucket, layout) = (self.bodies.bucket(), self.settings.layout);
         let lost = lost.filter(|key| locate(key, bucket, page.tenant(), layout).is_ok());
         beside.extend(lost.as_deref().map(|key| (attributes::LOST, key)));
-        let why = match tokio::time::timeout(LONGEST, self.sender.send_with(&message, &beside)).await {
+        match tokio::time::timeout(LONGEST, self.sender.send_with(&message, &beside)).await {
             Ok(Ok(_)) => {
+                unsent.about = None;
+                if self.queue_trouble.answered() {
+                    tracing::info!("the queue takes wishes again");
+                }
                 tracing::info!(%page, %reason, "asked for a new {page}");
                 self.count(metrics::ASKED);
-                return;
+                return true;
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
-        };
+            // No fault of the queue's.
+            Ok(Err(SendError::Message(error))) => tracing::error!(%page, %error, "{page} cannot be asked for: {error}"),
+            Ok(Err(error @ SendError::Queue { .. })) => self.not_taken(&error.to_string()),
+            Err(_) => self.not_taken("no answer in time"),
+        }
+        false
+    }
+
+    fn not_taken(&self, why: &str) {
         self.count(metrics::SQS_OUTAGE);
-        self.asks.lock().unwrap_or_else(PoisonError::into_inner).failed(&page);
-        tracing::warn!(%page, why, "the queue did not take the wish for {page}: {why}");
+        if self.queue_trouble.failed(self.local_now_ms()) {
+            tracing::warn!(why, "the queue does not take what readers wish for: {why}");
+        }
+    }
+}
+
+/// A wish that was decided upon and is not known to be in the queue. However its sending ends, given up in the middle included, the
+/// next reader may try again.
+struct Unsent<'a> {
+    asks: &'a Mutex<Asks>,
+    about: Option<About>,
+}
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        if let Some(about) = self.about.take() {
+            self.asks.lock().unwrap_or_else(PoisonError::into_inner).failed(&about);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The real function under a Runtime API that freezes it, as Lambda does, the moment it asks for the next event.
 //!
-//! The queue fails once, so that a wish takes two attempts and the pause between them: long enough for the sandbox to be frozen in
-//! the middle if nobody waits for it.
+//! The queue fails once, and takes its time to say so, so that a wish takes two attempts and some time between them: long enough for
+//! the sandbox to be frozen in the middle if nobody waits for it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -36,6 +36,9 @@ path       = "/{*rest}"
 revalidate = "60s"
 "#;
 
+/// How long the queue takes to fail: less than the client's patience.
+const SLOW: Duration = Duration::from_millis(300);
+
 /// A stack on loopback with one stale page, and a queue that fails `failures` times.
 struct Site {
     clients: Clients,
@@ -61,6 +64,8 @@ impl Site {
             async move {
                 let is_send = Call::of(&request).operation == "SendMessage";
                 if is_send && sends.fetch_add(1, Ordering::SeqCst) < failures {
+                    // The client's own pause before it tries again is drawn at random, and may be next to nothing.
+                    tokio::time::sleep(SLOW).await;
                     let error = Bytes::from_static(br#"{"__type":"InternalFailure"}"#);
                     return http::Response::builder().status(500).body(error).unwrap();
                 }
@@ -182,4 +187,23 @@ async fn an_event_that_is_no_request_costs_its_sender_a_refusal_and_nobody_else_
     assert_eq!(odd["statusCode"], 405);
     let good: Value = serde_json::from_slice(&api.invoke(event("/a")).await.unwrap()).unwrap();
     assert_eq!(good["statusCode"], 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_wrong_after_the_reply_is_told_before_the_sandbox_freezes() {
+    let site = Site::with_failing_sends(1_000).await;
+    let api = RuntimeApi::start().await.unwrap();
+    api.set_freeze(Freeze::BetweenInvocations);
+    let function = Function::spawn(&api, Path::new(env!("CARGO_BIN_EXE_everfresh-serve")), site.environment()).unwrap();
+    api.invoke(event("/a")).await.unwrap();
+    api.wait_for_poll().await.unwrap();
+    // It is stopped now, and writes nothing more. What it has written may still be in the pipe.
+    let told = || function.logs().iter().any(|line| line.contains(r#""sqs_outage":1"#));
+    for _ in 0..100 {
+        if told() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{:?}", function.logs());
 }

@@ -85,14 +85,18 @@ async fn with_the_bucket_down_the_last_good_version_answers_and_the_new_one_come
         sandbox.turn().await;
         pause(2).await;
         break_all(&instance, &S3, &fault);
+        let mut waited = Duration::ZERO;
         for round in 0..50 {
             let (reply, took) = timed(&instance).await;
+            waited += took;
             assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()), "{fault:?}");
             assert!(cache_status(&reply).ends_with("detail=s3-down"), "{fault:?}: {reply:?}");
             // Only one that tries pays for it, and only the SDK's short time-outs.
             assert!(took <= Duration::from_millis(1_600), "{fault:?}, round {round}: {took:?}");
             pause(1).await;
         }
+        // Every fourth at most: the bucket is left alone from its failure on, not from when it was asked.
+        assert!(waited < Duration::from_secs(25), "{fault:?}: {waited:?}");
         assert!(instance.total(metrics::S3_OUTAGE) >= 50);
         mend(&instance);
         pause(5).await;
@@ -116,6 +120,8 @@ async fn with_the_queue_down_readers_notice_nothing_and_the_wish_is_sent_when_it
         }
         assert!(instance.total(metrics::SQS_OUTAGE) >= 5, "each failed send lets the next reader try: {fault:?}");
         mend(&instance);
+        // Longer than the queue is left alone after its last failure.
+        pause(5).await;
         timed(&instance).await;
         world.drain(&sandbox, Duration::from_secs(120)).await;
         pause(2).await;

@@ -1,6 +1,8 @@
 //! Methods, ranges, conditions, cookies and credentials: what they change, which is little.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::time::Duration;
+
 use everfresh_serve::reply::Reply;
 use everfresh_serve::request::Request;
 use everfresh_testing::{World, body, get, pause, published, s, text};
@@ -209,4 +211,50 @@ async fn a_header_that_may_stand_once_is_answered_once() {
     let reply = instance.get(PAGE).await;
     assert_eq!(reply.header("content-type"), Some("text/html"));
     assert_eq!(reply.header("link"), Some("</a>, </b>"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_headers_alone_reaches_who_has_the_body_already() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    let mut known = None;
+    for policy in ["default-src 'self'", "default-src 'none'"] {
+        let headers = [("content-type", "text/html"), ("content-security-policy", policy)];
+        world.origin.answers(200, &headers, "<p>the same");
+        world.enqueue(PAGE).await;
+        world.drain(&sandbox, Duration::from_secs(60)).await;
+        pause(2).await;
+        let full = instance.get(PAGE).await;
+        assert_eq!(full.header("content-security-policy"), Some(policy));
+        let etag = full.header("etag").unwrap().to_owned();
+        let known = known.get_or_insert_with(|| etag.clone());
+        assert_eq!(*known, etag, "the body is the same");
+        let unmodified = instance.serve(&with("if-none-match", known)).await;
+        assert_eq!((unmodified.status, unmodified.body.len()), (304, 0));
+        assert_eq!(unmodified.headers, full.headers, "a cache takes over what a 304 says");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_status_with_the_same_body_is_never_not_modified() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    let mut known: Vec<(&str, String)> = Vec::new();
+    for status in [404, 200, 410, 200] {
+        world.origin.answers(status, &[("content-type", "text/html")], "<p>the same");
+        world.enqueue(PAGE).await;
+        world.drain(&sandbox, Duration::from_secs(60)).await;
+        pause(2).await;
+        for (name, value) in known.drain(..) {
+            // Whoever kept the page that was there before is told what has become of it.
+            assert_eq!(instance.serve(&with(name, &value)).await.status, status, "{name}: {value}");
+        }
+        let reply = instance.get(PAGE).await;
+        assert_eq!((reply.status, body(&reply).as_str()), (status, "<p>the same"));
+        let validators = [("etag", "if-none-match"), ("last-modified", "if-modified-since")];
+        for (header, condition) in validators {
+            assert_eq!(reply.header(header).is_some(), status == 200, "{status} {header}");
+            known.extend(reply.header(header).map(|value| (condition, value.to_owned())));
+        }
+    }
 }

@@ -29,7 +29,11 @@ impl World {
 
     /// An instance whose settings differ.
     pub fn instance_with(&self, change: impl FnOnce(&mut Settings)) -> Instance {
-        let way = InProcess::new(self.engines.clone(), Faults::none());
+        self.instance_on(InProcess::new(self.engines.clone(), Faults::none()), change)
+    }
+
+    /// The same with a way to the services of its own.
+    pub fn instance_on(&self, way: InProcess, change: impl FnOnce(&mut Settings)) -> Instance {
         let clients = way.clients(self.clock.clone(), Patience::READER);
         let settings = Settings::read(|variable| {
             Some(match variable {
@@ -68,12 +72,10 @@ pub fn get(path: &str) -> Request {
 }
 
 impl Instance {
-    /// Answers, and then asks for what the visit wishes for, as the function does.
+    /// Answers, and then does what the visit leaves, as the function does.
     pub async fn serve(&self, request: &Request) -> Reply {
         let Served { reply, wish } = self.server.serve(request).await;
-        if let Some(wish) = wish {
-            self.server.ask(wish).await;
-        }
+        self.server.finish(wish).await;
         reply
     }
 

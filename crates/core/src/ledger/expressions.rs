@@ -60,7 +60,8 @@ pub(crate) mod name {
     pub(crate) const WATERMARK_MS: &str = "watermark_ms";
 }
 
-/// Reads HEALTH, LOCK and META in one consistent query. Records (`REQ#`) and versions (`VER#`) sort after them and stay out.
+/// Reads HEALTH, LOCK and META in one query, consistent but for readers. Records (`REQ#`) and versions (`VER#`) sort after them and
+/// stay out.
 pub(crate) const LOOKUP: &str = "pk = :pk AND sk BETWEEN :health AND :meta";
 
 /// The row is not there. For a first claim, a first version, a version's own row.

@@ -1,4 +1,4 @@
-//! lookup: everything about a page in one consistent read.
+//! lookup: everything about a page in one read, consistent for whoever decides by it.
 
 use super::errors::{LedgerError, failed};
 use super::expressions::{HEALTH, LOCK, LOOKUP, META, PK, SK};
@@ -23,18 +23,33 @@ pub struct PageState {
     pub health: Health,
 }
 
+/// Whom a page is read for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// Who renders and publishes, by what the lease says.
+    Worker,
+    /// Who only shows it. The lease tells a reader that somebody is at it, nothing more: one that cannot be read is none.
+    Reader,
+}
+
 impl Ledger {
     /// Reads HEALTH, LOCK and META of the page, consistently.
     pub async fn lookup(&self, page: &PageKey) -> Result<PageState, LedgerError> {
-        self.read_page(page, true).await
+        self.read_page(page, For::Worker, true).await
     }
 
-    /// The same for half the price and perhaps a moment old: for readers, who get what was published a moment ago either way.
+    /// The same for half the price and perhaps a moment old: for readers, who get what was published a moment ago either way. A
+    /// lease that cannot be read counts as none.
     pub async fn lookup_for_reader(&self, page: &PageKey) -> Result<PageState, LedgerError> {
-        self.read_page(page, false).await
+        self.read_page(page, For::Reader, false).await
     }
 
-    async fn read_page(&self, page: &PageKey, consistent: bool) -> Result<PageState, LedgerError> {
+    /// The same, consistently: for a reader who waits for what is being published.
+    pub async fn lookup_for_waiting_reader(&self, page: &PageKey) -> Result<PageState, LedgerError> {
+        self.read_page(page, For::Reader, true).await
+    }
+
+    async fn read_page(&self, page: &PageKey, whom: For, consistent: bool) -> Result<PageState, LedgerError> {
         let doing = "lookup";
         let pk = self.pk(page);
         let query = self
@@ -61,7 +76,10 @@ impl Ledger {
                         rows::pointed_meta(item, pointed.as_ref()).map(|meta| state.meta = Some(meta))
                     }
                 },
-                Some(LOCK) => rows::lock(item).map(|lock| state.lock = Some(lock)),
+                Some(LOCK) => match (rows::lock(item), whom) {
+                    (Err(_), For::Reader) => Ok(()),
+                    (lock, For::Worker | For::Reader) => lock.map(|lock| state.lock = Some(lock)),
+                },
                 Some(HEALTH) => rows::health(item).map(|health| state.health = health),
                 // Somebody's own row between ours is nobody's business.
                 Some(_) | None => Ok(()),

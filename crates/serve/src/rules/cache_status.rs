@@ -4,13 +4,17 @@ use std::fmt;
 
 use everfresh_core::domain::freshness::{Freshness, Why};
 
-/// A service that did not answer.
+/// What kept this layer from reading what is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
-    /// The table.
+    /// The table did not answer.
     DynamoDb,
-    /// The bucket.
+    /// The bucket did not answer.
     S3,
+    /// The table's row cannot be read.
+    Row,
+    /// Everybody answered, but the visit's time was over.
+    Time,
 }
 
 impl Outage {
@@ -19,6 +23,8 @@ impl Outage {
         match self {
             Outage::DynamoDb => "dynamodb-down",
             Outage::S3 => "s3-down",
+            Outage::Row => "row-unreadable",
+            Outage::Time => "out-of-time",
         }
     }
 }
@@ -32,7 +38,7 @@ pub enum Did {
         freshness: Freshness,
         /// Seconds until it becomes stale; negative since then.
         ttl: i64,
-        /// What could not be asked.
+        /// What kept it from being the published version for sure.
         outage: Option<Outage>,
     },
     /// The reader waited for a regeneration, which came.
@@ -108,6 +114,8 @@ mod tests {
             ),
             (hit(fresh, 1, Some(Outage::DynamoDb)), "everfresh; hit; ttl=1; detail=dynamodb-down"),
             (hit(Freshness::Stale { why: Why::Age }, -1, Some(Outage::S3)), "everfresh; hit; ttl=-1; detail=s3-down"),
+            (hit(fresh, 1, Some(Outage::Row)), "everfresh; hit; ttl=1; detail=row-unreadable"),
+            (hit(fresh, 1, Some(Outage::Time)), "everfresh; hit; ttl=1; detail=out-of-time"),
             (hit(Freshness::Gone, 0, None), "everfresh; hit; ttl=0; detail=gone"),
             (Did::Waited { ttl: 60 }, "everfresh; fwd=miss; stored; ttl=60; detail=waited"),
             (Did::Miss { detail: "cooldown" }, "everfresh; fwd=uri-miss; detail=cooldown"),

@@ -38,26 +38,26 @@ pub struct Page<'a> {
 /// The answer. A reader who has the page already gets 304; one who asks for the head gets no body.
 pub fn reply(request: &Request, method: Method, page: &Page<'_>, now_ms: u64) -> Reply {
     let status = status(page.meta, page.body);
-    let etag = strong_etag(page.meta, page.body);
-    let modified_at = page.meta.modified_at.unwrap_or(page.meta.generated_at);
-    let validators = Validators { etag: &etag, modified_at };
-    let has_it = not_modified(request.header("if-none-match"), request.header("if-modified-since"), validators);
-    // Only a page that is there can be "not modified": a 404 is answered in full.
-    let unmodified = has_it && (200..300).contains(&status);
+    let recognised = recognised_by(page.meta, page.body, status);
+    let unmodified = recognised.as_ref().is_some_and(|(etag, modified_at)| {
+        let validators = Validators { etag, modified_at: *modified_at };
+        not_modified(request.header("if-none-match"), request.header("if-modified-since"), validators)
+    });
     let mut reply = Reply::new(if unmodified { 304 } else { status });
-    if !unmodified {
-        for (name, value) in described(page.meta, page.body) {
-            reply = reply.with(&name, value);
-        }
-        reply = reply.with("x-content-type-options", "nosniff");
+    // Also on 304: a cache takes over what it says. Else it would keep the headers that came with the body for as long as the body
+    // stays the same, an outdated content security policy among them.
+    for (name, value) in described(page.meta, page.body) {
+        reply = reply.with(&name, value);
     }
     let keeping = keeping(&page.freshness, &page.policy, page.stale_ms, now_ms);
     reply = reply
+        .with("x-content-type-options", "nosniff")
         .with("cache-control", keeping.cache_control())
         .with("cdn-cache-control", keeping.cdn_cache_control())
-        .with("cache-status", page.did.to_string())
-        .with("etag", etag)
-        .with("last-modified", http_date(modified_at));
+        .with("cache-status", page.did.to_string());
+    if let Some((etag, modified_at)) = recognised {
+        reply = reply.with("etag", etag).with("last-modified", http_date(modified_at));
+    }
     if let Some((name, value)) = page.tags.filter(|(_, value)| !value.is_empty()) {
         reply = reply.with(name, value);
     }
@@ -66,6 +66,13 @@ pub fn reply(request: &Request, method: Method, page: &Page<'_>, now_ms: u64) ->
         (false, Method::Get) => reply.body(page.body.bytes.clone()),
         (false, Method::Head) => reply.with("content-length", page.body.bytes.len().to_string()),
     }
+}
+
+/// ETag and time of the last change, of a page that is there. A 404 or a redirect has neither: whoever kept it must not be told that it
+/// has not changed when the same body comes back with another status.
+fn recognised_by(meta: &Meta, body: &StoredBody, status: u16) -> Option<(String, u64)> {
+    let is_there = (200..300).contains(&status);
+    is_there.then(|| (known_etag(meta, body), meta.modified_at.unwrap_or(meta.generated_at)))
 }
 
 /// META's word, else the object's, else 200. What has no body cannot be a page, whoever says so.
@@ -94,8 +101,8 @@ fn described(meta: &Meta, body: &StoredBody) -> Vec<(String, String)> {
     described
 }
 
-/// META's ETag as HTTP wants it; the body's digest if there is none that could be one.
-fn strong_etag(meta: &Meta, body: &StoredBody) -> String {
+/// META's ETag as HTTP wants it; the body's digest if there is none that could be one. Ours are strong; another language's may be weak.
+fn known_etag(meta: &Meta, body: &StoredBody) -> String {
     let characters = |text: &str| text.bytes().all(|byte| byte == b'!' || (0x23..=0x7e).contains(&byte));
     let digest = || etag(Digest::of(&body.bytes));
     let Some(known) = meta.etag.as_deref().filter(|known| !known.is_empty()) else { return digest() };

@@ -50,9 +50,7 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
         if reply.status == 200 {
             knows.insert(name);
         }
-        if let Some(wish) = wish {
-            server.ask(wish).await;
-        }
+        server.finish(wish).await;
     }
 }
 
