@@ -103,11 +103,7 @@ def environment(stack):
         for variable in sorted(set(on) - read - NOT_YET_READ):
             yield f"{name} is told {variable}, which its code does not read"
         for variable, value in on.items():
-            if (
-                value == ""
-                or "${" in str(value)
-                and re.findall(r"\$\{(\w+)", value)[0] not in stack.templates["main"]["Resources"]
-            ):
+            if value == "" or "${" in str(value) and re.findall(r"\$\{(\w+)", value)[0] not in stack.templates["main"]["Resources"]:
                 yield f"{name}: {variable} comes to nothing"
         for variable in sorted(set(off) & NOT_YET_READ):
             yield f"{name}: {variable} is set although it is off"
