@@ -121,6 +121,7 @@ def environment(stack):
     drop(f"{RESOURCES} ServeFunction {PROPERTIES} AutoPublishAliasAllProperties"),
     put(f"{RESOURCES} WorkerFunction Metadata BuildProperties Binary", "everfresh"),
     drop(f"{RESOURCES} WorkerFunction Metadata BuildMethod"),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} CodeUri", "."),
 )
 def functions(stack):
     common = stack.templates["main"]["Globals"]["Function"]
@@ -139,8 +140,7 @@ def functions(stack):
             yield f"{name}: a change of its environment would not be deployed"
         metadata = stack.templates["main"]["Resources"][name].get("Metadata", {})
         binary = metadata.get("BuildProperties", {}).get("Binary", "")
-        package = ROOT / "crates" / binary.removeprefix("everfresh-") / "Cargo.toml"
-        if metadata.get("BuildMethod") != "rust-cargolambda" or f'name = "{binary}"' not in (
-            package.read_text() if package.exists() else ""
-        ):
+        package = ROOT / function["CodeUri"] / "Cargo.toml"
+        named = package.exists() and f'name = "{binary}"' in package.read_text()
+        if metadata.get("BuildMethod") != "rust-cargolambda" or not named:
             yield f"{name}: is not built by cargo-lambda from a crate of its own"
