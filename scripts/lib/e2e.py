@@ -21,7 +21,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
-from emulated import MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, deployed_types, eventually
+from emulated import MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, deploy_cdn, deployed_types, eventually
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SCHEMA = json.loads((ROOT / "crates/enqueue/schema/message-v1.json").read_text())
@@ -44,8 +44,8 @@ REFUSED = [
 class Everfresh:
     """The deployed stack, from the outside."""
 
-    def __init__(self, emulator, site, outputs):
-        self.emulator, self.site, self.outputs = emulator, site, outputs
+    def __init__(self, emulator, site, outputs, domain):
+        self.emulator, self.site, self.outputs, self.domain = emulator, site, outputs, domain
         self.queue, self.letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
         self.sqs, self.dynamodb = emulator.client("sqs"), emulator.client("dynamodb")
         self.taken = []  # dead letters that were taken out
@@ -313,6 +313,29 @@ def logs_tell_of_metrics_and_no_refusal(e):
     return f"lines of metrics: {counted['worker']} of the worker, {counted['serve']} of the serving function"
 
 
+def distribution_names_the_host(e):
+    """Through the distribution. The emulator's does not sign what it asks, so the function URL is opened first: this comes last."""
+    functions, name = e.emulator.client("lambda"), e.outputs["ServeFunctionName"]
+    functions.update_function_url_config(FunctionName=name, Qualifier="live", AuthType="NONE")
+    anybody = {"Action": "lambda:InvokeFunctionUrl", "Principal": "*", "FunctionUrlAuthType": "NONE"}
+    functions.add_permission(FunctionName=name, Qualifier="live", StatementId="open", **anybody)
+
+    def ask(path, port, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", path, headers={"Host": e.domain} | headers)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        return answer.status
+
+    over_tls = urllib.parse.urlsplit(e.emulator.endpoint).port
+    assert ask("/from/python", over_tls) == 200, "the distribution's own host is not served"
+    forged = ask("/from/python", over_tls, **{"x-everfresh-host": "other.example"})
+    assert forged == 200, f"{forged}: a reader can name another host"
+    assert (ask("/from/python", e.emulator.port), ask("/_everfresh/x", e.emulator.port)) == (301, 403), "plain HTTP is served"
+    return "whatever a reader says; plain HTTP is redirected for pages and refused below /_everfresh"
+
+
 STEPS = [
     stack_is_whole,
     producers_publish,
@@ -327,6 +350,7 @@ STEPS = [
     # RevalidateKeys says, answered with 202 and a handle whose state can be asked for.
     what_was_sent_fits_the_schema,
     logs_tell_of_metrics_and_no_refusal,
+    distribution_names_the_host,
 ]
 
 
@@ -344,10 +368,10 @@ def main():
         try:
             # A short ladder and few attempts, so that nobody waits for long; keys, so that their policy is deployed too.
             outputs = deploy(emulator, options.bootstraps, RenderTime="short", MaxAttempts=2, RevalidateKeys=secrets.token_hex(32))
-            emulator.client("s3").put_object(
-                Bucket=outputs["BucketName"], Key="everfresh.toml", Body=site.everfresh_toml().encode()
-            )
-            everfresh = Everfresh(emulator, site, outputs)
+            domain = deploy_cdn(emulator, outputs)
+            config = site.everfresh_toml("demo.example", domain).encode()
+            emulator.client("s3").put_object(Bucket=outputs["BucketName"], Key="everfresh.toml", Body=config)
+            everfresh = Everfresh(emulator, site, outputs, domain)
             for step in STEPS:
                 since = time.monotonic()
                 said = step(everfresh)

@@ -53,6 +53,15 @@ def free_port():
         return free.getsockname()[1]
 
 
+class Threads(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A client that is killed leaves its connections as they are: nothing to tell."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class Server(BaseHTTPRequestHandler):
     """A server on loopback, in threads of its own."""
 
@@ -60,8 +69,7 @@ class Server(BaseHTTPRequestHandler):
 
     @classmethod
     def listen(cls, **attributes):
-        server = ThreadingHTTPServer(("127.0.0.1", 0), type(cls.__name__, (cls,), attributes))
-        server.daemon_threads = True
+        server = Threads(("127.0.0.1", 0), type(cls.__name__, (cls,), attributes))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server
 
@@ -149,11 +157,11 @@ class Site:
     def renders(self, path):
         return self.asked.count(path)
 
-    def everfresh_toml(self):
+    def everfresh_toml(self, *hosts):
         """A site whose origin is on this machine."""
         return f"""
 [tenant.demo]
-hosts  = ["demo.example"]
+hosts  = {json.dumps(hosts)}
 render = {{ http = "{self.url}" }}
 
 [[tenant.demo.route]]
@@ -269,7 +277,7 @@ def suit_the_emulator(template, parameters):
 
 def deploy(emulator, bootstraps, **parameters):
     """Does what `sam deploy` does: packs the functions, puts them into a bucket, makes the stack. Returns its outputs."""
-    s3, cloudformation = emulator.client("s3"), emulator.client("cloudformation")
+    s3 = emulator.client("s3")
     template = without_the_left_out(load("template.yaml"))
     s3.create_bucket(Bucket="packages", CreateBucketConfiguration={"LocationConstraint": REGION})
     for function, binary in (("WorkerFunction", "everfresh-worker"), ("ServeFunction", "everfresh-serve")):
@@ -280,23 +288,36 @@ def deploy(emulator, bootstraps, **parameters):
         s3.upload_file(str(package), "packages", package.name)
         template["Resources"][function]["Properties"]["CodeUri"] = f"s3://packages/{package.name}"
     suit_the_emulator(template, parameters)
+    return make_stack(emulator, STACK, template, parameters)
+
+
+def deploy_cdn(emulator, outputs):
+    """The distribution as a stack of its own. Returns its domain."""
+    alias = emulator.client("lambda").get_alias(FunctionName=outputs["ServeFunctionName"], Name="live")["AliasArn"]
+    parameters = {"ServeFunctionArn": alias, "ServeUrl": outputs["ServeFunctionUrl"]}
+    return make_stack(emulator, f"{STACK}-cdn", load("infra/cdn.yaml"), parameters)["DomainName"]
+
+
+def make_stack(emulator, name, template, parameters):
+    """Makes a stack and returns its outputs."""
+    cloudformation = emulator.client("cloudformation")
     cloudformation.create_stack(
-        StackName=STACK,
+        StackName=name,
         TemplateBody=json.dumps(template),
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
-        Parameters=[{"ParameterKey": name, "ParameterValue": str(value)} for name, value in parameters.items()],
+        Parameters=[{"ParameterKey": key, "ParameterValue": str(value)} for key, value in parameters.items()],
     )
 
     def ended():
-        [stack] = cloudformation.describe_stacks(StackName=STACK)["Stacks"]
+        [stack] = cloudformation.describe_stacks(StackName=name)["Stacks"]
         return stack if not stack["StackStatus"].endswith("IN_PROGRESS") else None
 
-    stack = eventually(120, "the stack is made", ended)
+    stack = eventually(120, f"the stack {name} is made", ended)
     if stack["StackStatus"] != "CREATE_COMPLETE":
-        events = cloudformation.describe_stack_events(StackName=STACK)["StackEvents"]
+        events = cloudformation.describe_stack_events(StackName=name)["StackEvents"]
         known = [event for event in events if event.get("ResourceStatusReason")]
         reasons = [f"{event['LogicalResourceId']}: {event['ResourceStatusReason']}" for event in known]
-        raise AssertionError(f"{stack['StackStatus']}: " + "\n".join(reasons))
+        raise AssertionError(f"{name}: {stack['StackStatus']}: " + "\n".join(reasons))
     return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
 
