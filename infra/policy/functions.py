@@ -119,6 +119,7 @@ def environment(stack):
     drop(f"{RESOURCES} WorkerLogs {PROPERTIES} RetentionInDays"),
     drop(f"{RESOURCES} ServeFunction {PROPERTIES} LoggingConfig"),
     drop(f"{RESOURCES} ServeFunction {PROPERTIES} AutoPublishAliasAllProperties"),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} Description", "Serves pages"),
     put(f"{RESOURCES} WorkerFunction Metadata BuildProperties Binary", "everfresh"),
     drop(f"{RESOURCES} WorkerFunction Metadata BuildMethod"),
     put(f"{RESOURCES} WorkerFunction {PROPERTIES} CodeUri", "."),
@@ -138,6 +139,8 @@ def functions(stack):
             yield f"{group}: keeps logs for ever"
         if function.get("AutoPublishAliasAllProperties") is not True:
             yield f"{name}: a change of its environment would not be deployed"
+        if not function["Description"].endswith(", revision 0"):
+            yield f"{name}: scripts/deploy finds no revision to raise, so a change of parameters would not be deployed"
         metadata = stack.templates["main"]["Resources"][name].get("Metadata", {})
         binary = metadata.get("BuildProperties", {}).get("Binary", "")
         package = ROOT / function["CodeUri"] / "Cargo.toml"

@@ -1,6 +1,7 @@
 """What scripts/e2e checks: the deployed stack as its clients see it. Prints one line per step."""
 
 import argparse
+import functools
 import hashlib
 import http.client
 import json
@@ -44,8 +45,9 @@ REFUSED = [
 class Everfresh:
     """The deployed stack, from the outside."""
 
-    def __init__(self, emulator, site, outputs, domain):
+    def __init__(self, emulator, site, outputs, domain, redeploy):
         self.emulator, self.site, self.outputs, self.domain = emulator, site, outputs, domain
+        self.redeploy = redeploy  # deploys again, with other parameters
         self.queue, self.letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
         self.sqs, self.dynamodb = emulator.client("sqs"), emulator.client("dynamodb")
         self.taken = []  # dead letters that were taken out
@@ -290,6 +292,21 @@ def tag_makes_pages_stale(e):
     return "by message"
 
 
+def changed_parameter_is_deployed(e):
+    path, functions = "/tagged", e.emulator.client("lambda")
+    e.site.words[path] = "after the deployment"
+    before = e.version(path)
+    e.redeploy(revision=1, DeployNumber=1)
+    for name in (e.outputs["WorkerFunctionName"], e.outputs["ServeFunctionName"]):
+        alias = functions.get_alias(FunctionName=name, Name="live")
+        live = functions.get_function_configuration(FunctionName=name, Qualifier="live")
+        assert (alias["FunctionVersion"], live["Environment"]["Variables"]["EVERFRESH_DEPLOY"]) == ("2", "1"), (alias, live)
+    eventually(30, "a page of the older deployment is stale", lambda: "stale" in (e.get(path).getheader("cache-status") or ""))
+    eventually(30, "which brings a new one", lambda: e.version(path) != before)
+    assert e.row(path, "META")["deploy"] == "1", e.row(path, "META")
+    return "both aliases moved on, and a page of the older deployment was made anew"
+
+
 def what_was_sent_fits_the_schema(e):
     validator, checked = jsonschema.Draft202012Validator(SCHEMA), 0
     for message in e.emulator.sent:
@@ -348,6 +365,7 @@ STEPS = [
     tag_makes_pages_stale,
     # Here, once the serving function has it: the same tag through POST /_everfresh/revalidate, signed with what the stack's parameter
     # RevalidateKeys says, answered with 202 and a handle whose state can be asked for.
+    changed_parameter_is_deployed,
     what_was_sent_fits_the_schema,
     logs_tell_of_metrics_and_no_refusal,
     distribution_names_the_host,
@@ -367,11 +385,13 @@ def main():
         site, emulator = Site(), Emulator(pathlib.Path(folder))
         try:
             # A short ladder and few attempts, so that nobody waits for long; keys, so that their policy is deployed too.
-            outputs = deploy(emulator, options.bootstraps, RenderTime="short", MaxAttempts=2, RevalidateKeys=secrets.token_hex(32))
+            settings = {"RenderTime": "short", "MaxAttempts": 2, "RevalidateKeys": secrets.token_hex(32)}
+            redeploy = functools.partial(deploy, emulator, options.bootstraps, **settings)
+            outputs = redeploy()
             domain = deploy_cdn(emulator, outputs)
             config = site.everfresh_toml("demo.example", domain).encode()
             emulator.client("s3").put_object(Bucket=outputs["BucketName"], Key="everfresh.toml", Body=config)
-            everfresh = Everfresh(emulator, site, outputs, domain)
+            everfresh = Everfresh(emulator, site, outputs, domain, redeploy)
             for step in STEPS:
                 since = time.monotonic()
                 said = step(everfresh)

@@ -275,20 +275,24 @@ def suit_the_emulator(template, parameters):
     messages["Action"].append("sqs:ChangeMessageVisibilityBatch")
 
 
-def deploy(emulator, bootstraps, **parameters):
-    """Does what `sam deploy` does: packs the functions, puts them into a bucket, makes the stack. Returns its outputs."""
+def deploy(emulator, bootstraps, revision=0, **parameters):
+    """Does what scripts/deploy does: packs the functions, puts them into a bucket, makes or changes the stack. Returns its outputs."""
     s3 = emulator.client("s3")
     template = without_the_left_out(load("template.yaml"))
-    s3.create_bucket(Bucket="packages", CreateBucketConfiguration={"LocationConstraint": REGION})
+    if not revision:
+        s3.create_bucket(Bucket="packages", CreateBucketConfiguration={"LocationConstraint": REGION})
     for function, binary in (("WorkerFunction", "everfresh-worker"), ("ServeFunction", "everfresh-serve")):
         package = emulator.work / f"{binary}.zip"
-        with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
-            file.write(bootstraps / binary, "bootstrap")
-        print(f"        {binary}.zip has {package.stat().st_size / 1e6:.1f} MB")
-        s3.upload_file(str(package), "packages", package.name)
-        template["Resources"][function]["Properties"]["CodeUri"] = f"s3://packages/{package.name}"
+        if not package.exists():
+            with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+                file.write(bootstraps / binary, "bootstrap")
+            print(f"        {binary}.zip has {package.stat().st_size / 1e6:.1f} MB")
+            s3.upload_file(str(package), "packages", package.name)
+        properties = template["Resources"][function]["Properties"]
+        properties["CodeUri"] = f"s3://packages/{package.name}"
+        properties["Description"] = properties["Description"].replace("revision 0", f"revision {revision}")
     suit_the_emulator(template, parameters)
-    return make_stack(emulator, STACK, template, parameters)
+    return make_stack(emulator, STACK, template, parameters, change=bool(revision))
 
 
 def deploy_cdn(emulator, outputs):
@@ -298,10 +302,11 @@ def deploy_cdn(emulator, outputs):
     return make_stack(emulator, f"{STACK}-cdn", load("infra/cdn.yaml"), parameters)["DomainName"]
 
 
-def make_stack(emulator, name, template, parameters):
-    """Makes a stack and returns its outputs."""
+def make_stack(emulator, name, template, parameters, change=False):
+    """Makes a stack, or changes it, and returns its outputs."""
     cloudformation = emulator.client("cloudformation")
-    cloudformation.create_stack(
+    make = cloudformation.update_stack if change else cloudformation.create_stack
+    make(
         StackName=name,
         TemplateBody=json.dumps(template),
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
@@ -313,7 +318,7 @@ def make_stack(emulator, name, template, parameters):
         return stack if not stack["StackStatus"].endswith("IN_PROGRESS") else None
 
     stack = eventually(120, f"the stack {name} is made", ended)
-    if stack["StackStatus"] != "CREATE_COMPLETE":
+    if stack["StackStatus"] not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
         events = cloudformation.describe_stack_events(StackName=name)["StackEvents"]
         known = [event for event in events if event.get("ResourceStatusReason")]
         reasons = [f"{event['LogicalResourceId']}: {event['ResourceStatusReason']}" for event in known]
