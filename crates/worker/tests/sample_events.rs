@@ -1,4 +1,4 @@
-//! The sample events in `events/` are events that the worker handles.
+//! The sample events in `events/worker/` are events that the worker handles.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use everfresh_core::metrics;
 use everfresh_testing::World;
 
 fn sample(name: &str) -> SqsEvent {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events").join(name);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events/worker").join(name);
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
@@ -21,7 +21,7 @@ async fn every_sample_event_is_handled_whole_and_only_the_poison_is_rejected() {
     world.origin.content("<html>demo</html>");
     let sandbox = world.sandbox().await;
     let mut rejected = 0;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events/worker");
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

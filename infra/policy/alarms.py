@@ -1,0 +1,113 @@
+"""Rules for alarms and dashboard."""
+
+import json
+import re
+
+from policy.rule import ALARM, LAMBDA, PROPERTIES, QUEUE, RESOURCES, TOPIC, drop, put, rewrite, rule
+from reading import Evaluated
+
+SLIS = {
+    "OldestMessage": "ApproximateAgeOfOldestMessage", "OldestLowPriorityMessage": "ApproximateAgeOfOldestMessage",
+    "DeadLetters": "ApproximateNumberOfMessagesVisible", "FailureRate": "failed", "Staleness": "staleness",
+    "LockContention": "lock_contention", "DuplicatesPrevented": "duplicates_prevented", "HashMismatches": "hash_mismatches",
+    "ConfigurationSkew": "configuration_skew", "Unavailable": "unavailable", "BodiesLost": "bodies_lost",
+    "WorkerErrors": "Errors", "ServeErrors": "Errors",
+}  # fmt: skip
+
+
+def alarm_metrics(alarm):
+    """Namespace, name and dimensions of everything that an alarm looks at."""
+    looked_at = [entry["MetricStat"]["Metric"] for entry in alarm.get("Metrics", []) if "MetricStat" in entry] or [alarm]
+    for metric in looked_at:
+        yield metric["Namespace"], metric["MetricName"], {entry["Name"]: entry["Value"] for entry in metric["Dimensions"]}
+
+
+def dashboard_metrics(stack):
+    """The same of the dashboard."""
+    body = json.loads(stack.dashboard().resources()["Dashboard"]["DashboardBody"])
+    for widget in body["widgets"]:
+        for namespace, name, *dimensions in (line for line in widget["properties"]["metrics"] if isinstance(line[0], str)):
+            pairs = [part for part in dimensions if isinstance(part, str)]
+            yield namespace, name, dict(zip(pairs[::2], pairs[1::2]))
+
+
+@rule(
+    "alarms and dashboard look at metrics that the code really has",
+    put("alarms Resources LockContention Properties Metrics 1 MetricStat Metric MetricName", "lock_contentions"),
+    put("alarms Resources Staleness Properties Namespace", "everfresh"),
+    put("alarms Resources HashMismatches Properties Dimensions 0 Value", "serve"),
+    put("alarms Resources Staleness Properties Dimensions 0 Name", "function"),
+    drop("alarms Resources ConfigurationSkew"),
+    put("alarms Resources DeadLetters Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-dlq"}),
+    put("alarms Resources Staleness Properties ExtendedStatistic", "p50"),
+    put("dashboard Resources Dashboard Properties DashboardBody", {"Fn::Sub": '{"widgets": []}'}),
+    put(
+        "dashboard Resources Dashboard Properties DashboardBody",
+        {"Fn::Sub": '{"widgets": [{"properties": {"metrics": [["Everfresh", "hits", "service", "serve"]]}}]}'},
+    ),
+    rewrite("crates/core/src/metrics.rs", 'count("duplicates_prevented")', 'count("duplicates")'),
+    rewrite("crates/core/src/metrics.rs", '"Everfresh"', '"Fresh"'),
+    rewrite("crates/core/src/metrics.rs", '[["service"]]', '[["function"]]'),
+    rewrite("crates/worker/src/handler.rs", "metrics::CONFIGURATION_SKEW", "metrics::BUSY"),
+    rewrite("crates/serve/src/telling.rs", '.line("serve"', '.line("reader"'),
+)
+def metrics(stack):
+    code = stack.sources["crates/core/src/metrics.rs"]
+    [namespace] = re.findall(r'NAMESPACE: &str = "(\w+)"', code)
+    [dimension] = re.findall(r'"Dimensions": \[\["(\w+)"\]\]', code)
+    constants = dict(re.findall(r'pub const (\w+): Metric = (?:count\(|Metric \{ name: )"(\w+)"', code))
+    emitted = {}
+    for service in ("worker", "serve"):
+        source = stack.code(f"{service}/src")
+        if not re.search(rf'\.line\("{service}"', source):
+            yield f"no line of metrics is written for the service {service}"
+        emitted[service] = {name for constant, name in constants.items() if f"metrics::{constant}" in source}
+    queues = {queue["QueueName"] for queue in stack.main().resources(QUEUE).values()}
+    functions = {function["FunctionName"] for function in stack.main().resources(LAMBDA).values()}
+    alarms = stack.alarms().resources(ALARM)
+    looked_at = [(f"alarm {name}", *metric) for name, alarm in alarms.items() for metric in alarm_metrics(alarm)]
+    shown = list(dashboard_metrics(stack))
+    looked_at += [("the dashboard", *metric) for metric in shown]
+    for where, space, name, dimensions in looked_at:
+        if space == "AWS/SQS":
+            fits = set(dimensions) == {"QueueName"} and dimensions["QueueName"] in queues
+        elif space == "AWS/Lambda":
+            fits = dimensions.get("FunctionName") in functions and dimensions.get("Resource", ":live").endswith(":live")
+        else:
+            service = dimensions.get(dimension)
+            fits = space == namespace and set(dimensions) == {dimension} and name in emitted.get(service, ())
+        if not fits:
+            yield f"{where}: there is no {space} {name} with {dimensions}"
+    for name, metric in SLIS.items():
+        if name not in alarms or metric not in [known for _, known, _ in alarm_metrics(alarms[name])]:
+            yield f"there is no alarm {name} on {metric}"
+        if metric not in [known for _, known, _ in shown]:
+            yield f"the dashboard does not show {metric}"
+    if alarms["Staleness"].get("ExtendedStatistic") != "p99":
+        yield "alarm Staleness: must look at the 99th percentile"
+
+
+@rule(
+    "an alarm tells somebody, and some bring the old version back",
+    drop("alarms Resources FailureRate Properties AlarmActions"),
+    drop("alarms Resources FailureRate Properties TreatMissingData"),
+    put("alarms Resources Unavailable Properties Metrics 1 ReturnData", True),
+    drop(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms"),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} DeploymentPreference Alarms 0", {"Fn::GetAtt": ["Alarms", "Outputs.Nobody"]}),
+    drop("alarms Outputs UnavailableAlarm"),
+)
+def alarming(stack):
+    alarms = Evaluated(stack.templates["alarms"], Stack="stack", AlarmTopic=TOPIC).resources(ALARM)
+    for name, alarm in alarms.items():
+        if alarm.get("AlarmActions") != [TOPIC]:
+            yield f"alarm {name}: tells nobody"
+        if alarm.get("TreatMissingData") != "notBreaching":
+            yield f"alarm {name}: a quiet night is no alarm"
+        if "Metrics" in alarm and len([entry for entry in alarm["Metrics"] if entry.get("ReturnData") is not False]) != 1:
+            yield f"alarm {name}: must look at one result"
+    outputs = stack.templates["alarms"]["Outputs"]
+    for name, function in stack.main().resources(LAMBDA).items():
+        watching = function.get("DeploymentPreference", {}).get("Alarms", [])
+        known = [alarm for alarm in watching if alarm.removeprefix("${Alarms.Outputs.").removesuffix("}") in outputs]
+        if not watching or len(known) != len(watching):
+            yield f"{name}: no alarm brings the old version back, or one that there is not"

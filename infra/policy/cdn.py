@@ -1,0 +1,109 @@
+"""Rules for the distribution, and who may invoke the serving function."""
+
+from policy.rule import ALL_ON, LAMBDA, NESTED, PERMISSION, PROPERTIES, RESOURCES, drop, put, rewrite, rule
+
+
+@rule(
+    "the distribution, and nobody else, may invoke the serving function",
+    drop("cdn Resources MayInvoke"),
+    drop("cdn Resources MayInvokeUrl Properties SourceArn"),
+    put("cdn Resources MayInvoke Properties Principal", "*"),
+    put("cdn Resources MayInvoke Properties InvokedViaFunctionUrl", False),
+    put("cdn Resources MayInvokeUrl Properties FunctionUrlAuthType", "NONE"),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} FunctionUrlConfig AuthType", "NONE"),
+    put(f"{RESOURCES} Anybody", {"Type": PERMISSION, "Properties": {"Action": "lambda:InvokeFunction", "Principal": "*"}}),
+    put("cdn Resources AccessControl Properties OriginAccessControlConfig OriginAccessControlOriginType", "s3"),
+    put("cdn Resources AccessControl Properties OriginAccessControlConfig SigningBehavior", "no-override"),
+    drop("cdn Resources Distribution Properties DistributionConfig Origins 0 OriginAccessControlId"),
+    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters ServeFunctionArn", {"Fn::GetAtt": ["ServeFunction", "Arn"]}),
+)
+def invocation(stack):
+    common = {
+        "FunctionName": "${ServeFunction.Alias}",
+        "Principal": "cloudfront.amazonaws.com",
+        "SourceArn": "arn:aws:cloudfront::111122223333:distribution/${Distribution}",
+    }
+    needed = [
+        common | {"Action": "lambda:InvokeFunctionUrl", "FunctionUrlAuthType": "AWS_IAM"},
+        common | {"Action": "lambda:InvokeFunction", "InvokedViaFunctionUrl": True},
+    ]
+    granted = list(stack.cdn().resources(PERMISSION).values())
+    for permission in needed:
+        if permission not in granted:
+            yield f"the distribution lacks {permission['Action']}"
+    if len(granted) != len(needed) or stack.main().resources(PERMISSION):
+        yield "there are other permissions"
+    url = stack.main().resources(LAMBDA)["ServeFunction"].get("FunctionUrlConfig", {})
+    if url.get("AuthType") != "AWS_IAM":
+        yield "the function URL is open to everybody"
+    control = stack.cdn().resources()["AccessControl"]["OriginAccessControlConfig"]
+    signing = (control["OriginAccessControlOriginType"], control["SigningBehavior"], control["SigningProtocol"])
+    if signing != ("lambda", "always", "sigv4"):
+        yield f"the distribution signs {signing}"
+    for origin in stack.cdn().resources()["Distribution"]["DistributionConfig"]["Origins"]:
+        if origin.get("OriginAccessControlId") != "${AccessControl.Id}":
+            yield "the distribution does not sign"
+    cdn = stack.main().resources(NESTED)["Cdn"]["Parameters"]
+    if (cdn["ServeFunctionArn"], cdn["ServeUrl"]) != ("${ServeFunction.Alias}", "${ServeFunctionUrl.FunctionUrl}"):
+        yield "the distribution gets another function than the alias that its URL is for"
+
+
+BEHAVIOUR = "cdn Resources Distribution Properties DistributionConfig"
+KEY = "cdn Resources PageCachePolicy Properties CachePolicyConfig"
+
+
+@rule(
+    "the distribution names the host and keeps pages as the serving function says; signed requests pass through",
+    drop(f"{BEHAVIOUR} DefaultCacheBehavior FunctionAssociations"),
+    drop(f"{BEHAVIOUR} CacheBehaviors 0 FunctionAssociations"),
+    put(f"{KEY} ParametersInCacheKeyAndForwardedToOrigin HeadersConfig", {"HeaderBehavior": "none"}),
+    put(f"{KEY} DefaultTTL", 86400),
+    put(f"{KEY} MinTTL", 1),
+    put("cdn Resources NameHost Properties FunctionCode", "function handler(event) { return event.request; }"),
+    put(f"{BEHAVIOUR} CacheBehaviors 0 CachePolicyId", {"Ref": "PageCachePolicy"}),
+    put(f"{BEHAVIOUR} CacheBehaviors 0 AllowedMethods", ["GET", "HEAD"]),
+    put("cdn Resources SignedRequestPolicy Properties OriginRequestPolicyConfig HeadersConfig", {"HeaderBehavior": "none"}),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_TRUST_HOST_HEADER", "false"),
+    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters PreviewCookie", ""),
+    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters TagHeader", "X-Tags"),
+    rewrite("crates/serve/src/rules/preview.rs", '"everfresh-preview"', '"preview"'),
+    rewrite("crates/serve/src/serve.rs", "x-everfresh-host", "x-host"),
+)
+def distribution(stack):
+    made = stack.cdn(TagHeader="Cache-Tag", PreviewCookie="everfresh-preview").resources()
+    config = made["Distribution"]["DistributionConfig"]
+    for behaviour in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
+        named = {"EventType": "viewer-request", "FunctionARN": "${NameHost.FunctionMetadata.FunctionARN}"}
+        if named not in behaviour.get("FunctionAssociations", []):
+            yield f"{behaviour.get('PathPattern', 'pages')}: the host is not named"
+    if "request.headers['x-everfresh-host'] = { value: request.headers.host.value };" not in made["NameHost"]["FunctionCode"]:
+        yield "NameHost does not overwrite x-everfresh-host"
+    if '"x-everfresh-host"' not in stack.code("serve/src"):
+        yield "the serving function does not read x-everfresh-host"
+    cache = made["PageCachePolicy"]["CachePolicyConfig"]
+    if (cache["MinTTL"], cache["DefaultTTL"]) != (0, 0):
+        yield "PageCachePolicy: keeps what the serving function does not want kept"
+    key = cache["ParametersInCacheKeyAndForwardedToOrigin"]
+    if key["HeadersConfig"] != {"HeaderBehavior": "whitelist", "Headers": ["x-everfresh-host"]}:
+        yield "PageCachePolicy: the host must be in the key, and no other header"
+    if key["CookiesConfig"] != {"CookieBehavior": "whitelist", "Cookies": ["everfresh-preview"]}:
+        yield "PageCachePolicy: previews must be in the key, and no other cookie"
+    [signed] = config["CacheBehaviors"]
+    disabled = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
+    if (signed["PathPattern"], signed["CachePolicyId"]) != ("/_everfresh/*", disabled) or "POST" not in signed["AllowedMethods"]:
+        yield "/_everfresh/*: must take POST and keep nothing"
+    headers = made["SignedRequestPolicy"]["OriginRequestPolicyConfig"]["HeadersConfig"]
+    if signed["OriginRequestPolicyId"] != "${SignedRequestPolicy}" or headers != {
+        "HeaderBehavior": "allExcept",
+        "Headers": ["host"],
+    }:
+        yield "/_everfresh/*: signed headers do not get through"
+    main = stack.main(**ALL_ON)
+    variables = main.resources(LAMBDA)["ServeFunction"]["Environment"]["Variables"]
+    if variables.get("EVERFRESH_TRUST_HOST_HEADER") != "true":
+        yield "ServeFunction: does not believe the host that it is told"
+    given = main.resources(NESTED)["Cdn"]["Parameters"]
+    if given["TagHeader"] != variables.get("EVERFRESH_TAG_HEADER") or config["CacheTagConfig"] != {"HeaderName": "Cache-Tag"}:
+        yield "tags are sent in another header than the distribution reads"
+    if f'COOKIE: &str = "{given["PreviewCookie"]}"' not in stack.code("serve/src"):
+        yield "the serving function reads another preview cookie than the distribution lets through"

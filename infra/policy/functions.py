@@ -1,0 +1,149 @@
+"""Rules for what the functions are told, and how they run."""
+
+import re
+
+from policy.rule import ALL_ON, LAMBDA, NOT_YET_READ, PROPERTIES, QUEUE, RESOURCES, drop, put, rewrite, rule
+from reading import ROOT, extremes
+
+LADDER = {
+    "render_deadline_ms": "EVERFRESH_RENDER_DEADLINE_MS", "function_timeout_ms": "EVERFRESH_FUNCTION_TIMEOUT_MS",
+    "claim_expiry_ms": "EVERFRESH_CLAIM_EXPIRY_MS", "visibility_ms": "EVERFRESH_VISIBILITY_MS",
+    "batching_window_ms": "EVERFRESH_BATCHING_WINDOW_MS", "lease_ms": "EVERFRESH_LEASE_MS",
+    "renew_interval_ms": "EVERFRESH_RENEW_INTERVAL_MS", "epsilon_ms": "EVERFRESH_EPSILON_MS", "clock_error_ms": "EVERFRESH_CLOCK_ERROR_MS",
+}  # fmt: skip
+# What the serving function may take besides waiting: its calls, their retries, and the wish that it sends after the reply.
+BESIDES_WAITING_MS = 8_000
+
+
+@rule(
+    "the ladder of time-outs holds for every value that the parameters allow",
+    put("main Mappings Ladder short RenderDeadline", 30),
+    put("main Mappings Ladder usual ClaimExpiry", 120),
+    put("main Mappings Ladder long Visibility", 5404),
+    put("main Mappings Ladder long RenewInterval", 21),
+    put("main Mappings Ladder usual Lease", 31),
+    put("main Mappings Clock Seconds Error", 2),
+    put("main Parameters BatchingWindow MaxValue", 6),
+    put("main Parameters ReaderWait MaxValue", 25),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} Timeout", 60),
+    put(f"{RESOURCES} LowPriorityQueue {PROPERTIES} VisibilityTimeout", 30),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} Events LowPriorityQueue Properties MaximumBatchingWindowInSeconds", 20),
+    drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables EVERFRESH_LEASE_MS"),
+    rewrite("crates/core/src/config/ladder.rs", "lease_ms: 30_000", "lease_ms: 45_000"),
+)
+def ladder(stack):
+    for parameters in extremes(stack.templates["main"], ["RenderTime", "BatchingWindow", "ReaderWait"]):
+        main = stack.main(**parameters)
+        worker, serve = (main.resources(LAMBDA)[name] for name in ("WorkerFunction", "ServeFunction"))
+        variables = worker["Environment"]["Variables"]
+        missing = [variable for variable in LADDER.values() if variable not in variables]
+        if missing:
+            yield f"WorkerFunction is not told {', '.join(missing)}"
+            return
+        told = {rung: int(variables[variable]) for rung, variable in LADDER.items()}
+        rungs = {
+            "render < function": told["render_deadline_ms"] < told["function_timeout_ms"],
+            "function < claim": told["function_timeout_ms"] < told["claim_expiry_ms"],
+            "claim < visibility": told["claim_expiry_ms"] < told["visibility_ms"],
+            "visibility >= 6 x function + window": told["visibility_ms"]
+            >= 6 * told["function_timeout_ms"] + told["batching_window_ms"],
+            "lease >= 3 x renew": told["lease_ms"] >= 3 * told["renew_interval_ms"] > 0,
+            "lease >= 10 x clock error": told["lease_ms"] >= 10 * told["clock_error_ms"],
+            "epsilon > clock error": told["epsilon_ms"] > told["clock_error_ms"],
+            "the worker's time-out is what it is told": worker["Timeout"] * 1000 == told["function_timeout_ms"],
+            "both functions have one epsilon": serve["Environment"]["Variables"]["EVERFRESH_EPSILON_MS"]
+            == variables["EVERFRESH_EPSILON_MS"],
+            "a reader's wait ends before the function": int(serve["Environment"]["Variables"]["EVERFRESH_WAIT_MS"])
+            + BESIDES_WAITING_MS
+            < serve["Timeout"] * 1000,
+        }
+        for name in ("Queue", "LowPriorityQueue"):
+            rungs[f"{name}'s visibility is what the worker is told"] = (
+                main.resources(QUEUE)[name]["VisibilityTimeout"] * 1000 == told["visibility_ms"]
+            )
+            window = worker["Events"][name]["Properties"]["MaximumBatchingWindowInSeconds"]
+            rungs[f"{name}'s window is what the worker is told"] = window * 1000 == told["batching_window_ms"]
+        for rung, holds in rungs.items():
+            if not holds:
+                yield f"{rung}: not with {parameters}"
+    code = stack.sources["crates/core/src/config/ladder.rs"]
+    for rung, variable in LADDER.items():
+        [default] = re.findall(rf"^ +{rung}: ([\d_]+),$", code, re.M)
+        usual = int(stack.main().resources(LAMBDA)["WorkerFunction"]["Environment"]["Variables"][variable])
+        if int(default.replace("_", "")) != usual:
+            yield f"{variable} is {usual} by default, in the code {default}"
+
+
+WORKER_VARIABLES = f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables"
+SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables"
+
+
+@rule(
+    "each function is told what it needs, and nothing that it does not read",
+    drop(f"{WORKER_VARIABLES} EVERFRESH_DEAD_LETTER_QUEUE_URL"),
+    drop(f"{SERVE_VARIABLES} FACETHEORY_CACHE_TABLE_NAME"),
+    put(f"{SERVE_VARIABLES} EVERFRESH_LEASE_MS", "30000"),
+    put(f"{WORKER_VARIABLES} EVERFRESH_RENDER_DEADLINE_MS", ""),
+    put(f"{SERVE_VARIABLES} EVERFRESH_TAG_HEADER", {"Ref": "Nonsense"}),
+    rewrite("crates/worker/src/settings.rs", '"EVERFRESH_MAX_ATTEMPTS"', '"EVERFRESH_TRIES"'),
+    rewrite("crates/serve/src/settings.rs", 'needed("EVERFRESH_QUEUE_URL")', 'needed("EVERFRESH_LOW_PRIORITY_QUEUE_URL")'),
+    rewrite("crates/serve/src/settings.rs", '"EVERFRESH_PREVIEW_KEYS"', '"EVERFRESH_REVALIDATE_KEYS"'),
+)
+def environment(stack):
+    shared = stack.sources["crates/core/src/environment.rs"]
+    read_by_any = set()
+    for name, crate in (("WorkerFunction", "worker"), ("ServeFunction", "serve")):
+        code = stack.code(f"{crate}/src") + shared
+        needed = set(re.findall(r'\.needed\(\s*"(\w+)"', code))
+        read = needed | set(re.findall(r'\.(?:or|set)\(\s*"(\w+)"', code))
+        read_by_any |= read
+        off, on = (stack.main(**given).resources(LAMBDA)[name]["Environment"]["Variables"] for given in ({}, ALL_ON))
+        for variable in sorted(needed - set(off)):
+            yield f"{name} is not told {variable}, without which it does not start"
+        for variable in sorted(set(on) - read - NOT_YET_READ):
+            yield f"{name} is told {variable}, which its code does not read"
+        for variable, value in on.items():
+            if value == "" or "${" in str(value) and re.findall(r"\$\{(\w+)", value)[0] not in stack.templates["main"]["Resources"]:
+                yield f"{name}: {variable} comes to nothing"
+        for variable in sorted(set(off) & NOT_YET_READ):
+            yield f"{name}: {variable} is set although it is off"
+    for variable in sorted(read_by_any & NOT_YET_READ):
+        yield f"{variable} is read by now: take it out of NOT_YET_READ"
+
+
+@rule(
+    "both functions run as they are built: arm64, with logs that end, traces and an alias",
+    put("main Globals Function Architectures", ["x86_64"]),
+    put("main Globals Function Runtime", "provided.al2"),
+    drop("main Globals Function Tracing"),
+    drop(f"{RESOURCES} WorkerLogs {PROPERTIES} RetentionInDays"),
+    drop(f"{RESOURCES} ServeFunction {PROPERTIES} LoggingConfig"),
+    drop(f"{RESOURCES} ServeFunction {PROPERTIES} AutoPublishAliasAllProperties"),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} Description", "Serves pages"),
+    put(f"{RESOURCES} WorkerFunction Metadata BuildProperties Binary", "everfresh"),
+    drop(f"{RESOURCES} WorkerFunction Metadata BuildMethod"),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} CodeUri", "."),
+)
+def functions(stack):
+    common = stack.templates["main"]["Globals"]["Function"]
+    expected = {"Runtime": "provided.al2023", "Architectures": ["arm64"], "Tracing": "Active", "AutoPublishAlias": "live"}
+    for setting, value in expected.items():
+        if common.get(setting) != value:
+            yield f"Globals: {setting} is not {value}"
+    logs = stack.main().resources("AWS::Logs::LogGroup")
+    for name, function in stack.main().resources(LAMBDA).items():
+        group = name.removesuffix("Function") + "Logs"
+        if function.get("LoggingConfig") != {"LogGroup": f"${{{group}}}"}:
+            yield f"{name}: does not log to {group}"
+        if "RetentionInDays" not in logs.get(group, {}):
+            yield f"{group}: keeps logs for ever"
+        if function.get("AutoPublishAliasAllProperties") is not True:
+            yield f"{name}: a change of its environment would not be deployed"
+        if not function["Description"].endswith(", revision 0"):
+            yield f"{name}: scripts/deploy finds no revision to raise, so a change of parameters would not be deployed"
+        metadata = stack.templates["main"]["Resources"][name].get("Metadata", {})
+        binary = metadata.get("BuildProperties", {}).get("Binary", "")
+        package = ROOT / function["CodeUri"] / "Cargo.toml"
+        named = package.exists() and f'name = "{binary}"' in package.read_text()
+        if metadata.get("BuildMethod") != "rust-cargolambda" or not named:
+            yield f"{name}: is not built by cargo-lambda from a crate of its own"

@@ -1,0 +1,91 @@
+"""Rules for parameters, outputs and nested templates."""
+
+import json
+import re
+
+from policy.rule import ALL_ON, NESTED, PROPERTIES, RESOURCES, TEMPLATES, drop, put, rewrite, rule
+from reading import Evaluated
+
+
+@rule(
+    "every parameter refuses what cannot work, and its default is allowed",
+    drop("main Parameters EventTarget AllowedPattern"),
+    drop("main Parameters WorkerMemory MaxValue"),
+    drop("main Parameters RevalidateKeys NoEcho"),
+    put("main Parameters ReaderWait Default", 60),
+    put("main Parameters PreviewKeys Default", "short"),
+    drop("main Parameters Config Description"),
+    drop("main Rules HostsHaveACertificate"),
+)
+def parameters(stack):
+    template = stack.templates["main"]
+    for name, entry in template["Parameters"].items():
+        default = entry.get("Default")
+        if default is None or "Description" not in entry:
+            yield f"{name}: has no default or no description"
+            continue
+        if "AllowedValues" in entry:
+            fits = default in entry["AllowedValues"]
+        elif entry["Type"] == "Number":
+            # Deployments are counted without end.
+            bounded = "MinValue" in entry and ("MaxValue" in entry or name == "DeployNumber")
+            if not bounded:
+                yield f"{name}: has no bounds"
+            fits = entry.get("MinValue", 0) <= default <= entry.get("MaxValue", default)
+        elif entry["Type"] == "String":
+            if "AllowedPattern" not in entry:
+                yield f"{name}: takes anything"
+            fits = re.fullmatch(entry.get("AllowedPattern", ".*"), default) is not None
+        else:
+            # A pattern would be asked of every host, so of an empty one too; the rule below asks for the certificate.
+            fits = True
+        if not fits:
+            yield f"{name}: its default is not allowed"
+        if name.endswith("Keys") and name != "RawKeys" and entry.get("NoEcho") is not True:
+            yield f"{name}: is a secret and would be shown"
+    for rule_name in ("HostsHaveACertificate", "TableAndBucketAreAdoptedTogether"):
+        if rule_name not in template.get("Rules", {}):
+            yield f"the rule {rule_name} is missing"
+
+
+@rule(
+    "clients find what they need in the outputs, and nested templates get what they ask for",
+    drop("main Outputs DeadLetterQueueUrl"),
+    put("main Outputs TableName Value", {"Ref": "Bucket"}),
+    drop(f"{RESOURCES} Cdn {PROPERTIES} Parameters ServeUrl"),
+    put(f"{RESOURCES} Alarms {PROPERTIES} Parameters Topic", "x"),
+    drop("cdn Outputs DistributionId"),
+    rewrite("crates/cli/src/target.rs", 'output("QueueUrl")', 'output("Queue")'),
+)
+def outputs(stack):
+    template = stack.templates["main"]
+    for name in re.findall(r'output\("(\w+)"\)', stack.sources["crates/cli/src/target.rs"]):
+        if name not in template["Outputs"]:
+            yield f"the command line looks for the output {name}"
+    expected = {"TableName": "Table", "BucketName": "Bucket", "QueueUrl": "Queue", "LowPriorityQueueUrl": "LowPriorityQueue",
+                "DeadLetterQueueUrl": "DeadLetterQueue"}  # fmt: skip
+    for name, resource in expected.items():
+        if name in template["Outputs"] and stack.main().value(template["Outputs"][name]["Value"]) != f"${{{resource}}}":
+            yield f"{name}: is not {resource}"
+    adopted = stack.main(ExistingTable="old-table", ExistingBucket="old-bucket")
+    found = [adopted.value(template["Outputs"][name]["Value"]) for name in ("TableName", "BucketName", "ConfigLocation")]
+    if found != ["old-table", "old-bucket", "s3://old-bucket/everfresh.toml"]:
+        yield f"an adopted table is not used: {found}"
+    for name, nested in stack.main(**ALL_ON).resources(NESTED).items():
+        [key] = [key for key, path in TEMPLATES.items() if path == nested["Location"]]
+        asked = stack.templates[key]["Parameters"]
+        needed = {parameter for parameter, entry in asked.items() if "Default" not in entry}
+        given = set(nested["Parameters"])
+        if not needed <= given <= set(asked):
+            yield f"{name}: gets {sorted(given)}, needs {sorted(needed)} and may get {sorted(asked)}"
+        known = stack.templates[key].get("Outputs", {})
+        for reference in references(template, name):
+            if reference not in known:
+                yield f"{name}: has no output {reference}"
+
+
+def references(template, nested):
+    """The outputs of a nested template that are asked for."""
+    evaluated = Evaluated(template, **ALL_ON)
+    everything = json.dumps([evaluated.resources(), evaluated.value(template["Outputs"])])
+    return set(re.findall(rf"\$\{{{nested}\.Outputs\.(\w+)\}}", everything))

@@ -1,0 +1,60 @@
+"""Rules for the queues, and how they come to the worker."""
+
+from policy.rule import DAY, KIB, LAMBDA, PROPERTIES, QUEUE, RESOURCES, drop, put, rule
+from reading import extremes
+
+
+@rule(
+    "every queue has a dead-letter queue that keeps messages longer and takes larger ones",
+    drop(f"{RESOURCES} LowPriorityQueue {PROPERTIES} RedrivePolicy"),
+    put(f"{RESOURCES} Queue {PROPERTIES} RedrivePolicy maxReceiveCount", 5),
+    put(f"{RESOURCES} Queue {PROPERTIES} MessageRetentionPeriod", 14 * DAY),
+    drop(f"{RESOURCES} DeadLetterQueue {PROPERTIES} MessageRetentionPeriod"),
+    put(f"{RESOURCES} LowPriorityQueue {PROPERTIES} MaximumMessageSize", 1024 * KIB),
+    put(f"{RESOURCES} DeadLetterQueue {PROPERTIES} MaximumMessageSize", 256 * KIB),
+    put(f"{RESOURCES} DeadLetterQueue {PROPERTIES} RedriveAllowPolicy redrivePermission", "allowAll"),
+    drop(f"{RESOURCES} DeadLetterQueue {PROPERTIES} RedriveAllowPolicy sourceQueueArns 1"),
+)
+def dead_letters(stack):
+    queues = stack.main().resources(QUEUE)
+    letters = queues.pop("DeadLetterQueue")
+    if (letters.get("MessageRetentionPeriod"), letters.get("MaximumMessageSize")) != (14 * DAY, 1024 * KIB):
+        yield "DeadLetterQueue: must keep 14 days and take 1 MiB"
+    for name, queue in queues.items():
+        redrive = queue.get("RedrivePolicy", {})
+        if redrive != {"deadLetterTargetArn": "${DeadLetterQueue.Arn}", "maxReceiveCount": 100}:
+            yield f"{name}: must go to DeadLetterQueue after 100 deliveries"
+        if queue.get("MessageRetentionPeriod") != 13 * DAY:
+            yield f"{name}: must keep 13 days, one less than DeadLetterQueue"
+        if queue.get("MaximumMessageSize") != 256 * KIB:
+            yield f"{name}: must take 256 KiB, or a rejection does not fit into DeadLetterQueue"
+        if "FifoQueue" in queue:
+            yield f"{name}: the worker refuses FIFO queues"
+    sources = {f"arn:aws:sqs:eu-west-1:111122223333:{queue['QueueName']}" for queue in queues.values()}
+    allowed = letters.get("RedriveAllowPolicy", {})
+    if allowed.get("redrivePermission") != "byQueue" or set(allowed.get("sourceQueueArns", [])) != sources:
+        yield "DeadLetterQueue: must be open to exactly the queues of this stack"
+
+
+@rule(
+    "both queues come to the worker in batches that can fail in part",
+    drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Events LowPriorityQueue"),
+    drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Events Queue Properties FunctionResponseTypes"),
+    drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Events Queue Properties ScalingConfig"),
+    put("main Parameters BatchSize MaxValue", 100),
+)
+def event_sources(stack):
+    for parameters in extremes(stack.templates["main"], ["BatchSize", "WorkerConcurrency"]):
+        main = stack.main(**parameters)
+        events = main.resources(LAMBDA)["WorkerFunction"]["Events"]
+        mapped = [event["Properties"]["Queue"] for event in events.values()]
+        if sorted(mapped) != ["${LowPriorityQueue.Arn}", "${Queue.Arn}"]:
+            yield f"the worker gets {mapped}"
+        for name, event in events.items():
+            properties = event["Properties"]
+            if properties.get("FunctionResponseTypes") != ["ReportBatchItemFailures"]:
+                yield f"{name}: one failure would fail the batch"
+            if not 2 <= properties.get("ScalingConfig", {}).get("MaximumConcurrency", 0) <= 1000:
+                yield f"{name}: the origin is not protected"
+            if not 1 <= properties["BatchSize"] <= 10:
+                yield f"{name}: the worker delays ten messages in one call, not {properties['BatchSize']}"

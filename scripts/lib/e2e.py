@@ -1,0 +1,411 @@
+"""What scripts/e2e checks: the deployed stack as its clients see it. Prints one line per step."""
+
+import argparse
+import functools
+import hashlib
+import http.client
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+
+import jsonschema
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+from emulated import MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, deploy_cdn, deployed_types, eventually
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+SCHEMA = json.loads((ROOT / "crates/enqueue/schema/message-v1.json").read_text())
+
+# Bodies that the schema and the worker must both refuse.
+REFUSED = [
+    "this is not a message",
+    '["v", 1]',
+    '{"v":2,"tenant":"demo","path":"/a"}',
+    '{"v":1,"tenant":"demo"}',
+    '{"v":1,"tenant":"demo","path":"/a","tag":"t"}',
+    '{"v":1,"tenant":"demo","path":"/a","colour":"red"}',
+    '{"v":1,"tenant":"demo","path":"/a","reason":"because"}',
+    '{"v":1,"tenant":"demo","path":"/a","idempotency_key":"a b"}',
+    '{"v":1,"tenant":"demo","path":"/a","idempotency_key":"%s"}' % ("k" * 129),
+    '{"v":1,"tenant":"demo","path":7}',
+]
+
+
+class Everfresh:
+    """The deployed stack, from the outside."""
+
+    def __init__(self, emulator, site, outputs, domain, redeploy):
+        self.emulator, self.site, self.outputs, self.domain = emulator, site, outputs, domain
+        self.redeploy = redeploy  # deploys again, with other parameters
+        self.queue, self.letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
+        self.sqs, self.dynamodb = emulator.client("sqs"), emulator.client("dynamodb")
+        self.taken = []  # dead letters that were taken out
+
+    def row(self, path, sort_key):
+        page = hashlib.sha256(path.encode()).hexdigest()
+        key = {"pk": {"S": f"TENANT#demo#CACHE#{page}"}, "sk": {"S": sort_key}}
+        row = self.dynamodb.get_item(TableName=self.outputs["TableName"], Key=key, ConsistentRead=True).get("Item", {})
+        return {name: next(iter(value.values())) for name, value in row.items()}
+
+    def version(self, path):
+        return self.row(path, "META").get("version")
+
+    def send(self, body, **attributes):
+        body = body if isinstance(body, str) else json.dumps({"v": 1, "tenant": "demo"} | body)
+        named = {name.replace("_", "-"): {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+        return self.sqs.send_message(QueueUrl=self.queue, MessageBody=body, MessageAttributes=named)["MessageId"]
+
+    def waiting(self):
+        """How many messages the queue has, hidden ones included."""
+        answer = self.sqs.get_queue_attributes(QueueUrl=self.queue, AttributeNames=["All"])["Attributes"]
+        return int(answer["ApproximateNumberOfMessages"]) + int(answer["ApproximateNumberOfMessagesNotVisible"])
+
+    def dead_letter(self, body):
+        """The dead letter with that body, once it is there."""
+
+        def look():
+            answer = self.sqs.receive_message(
+                QueueUrl=self.letters,
+                MaxNumberOfMessages=10,
+                WaitTimeSeconds=1,
+                MessageAttributeNames=["All"],
+                VisibilityTimeout=600,
+            )
+            self.taken += answer.get("Messages", [])
+            return next((letter for letter in self.taken if letter["Body"] == body), None)
+
+        return eventually(90, f"a dead letter {body[:60]}", look)
+
+    def get(self, path, signed=True, host="demo.example", **headers):
+        """Asks the function URL as the distribution does: signed, and with the reader's host in a header."""
+        url = urllib.parse.urlsplit(self.outputs["ServeFunctionUrl"])
+        request = AWSRequest("GET", f"https://{url.netloc}{path}", headers={"x-everfresh-host": host} | headers)
+        if signed:
+            SigV4Auth(Credentials("test", "test"), "lambda", REGION).add_auth(request)
+        front = urllib.parse.urlsplit(self.emulator.endpoint)
+        connection = http.client.HTTPConnection(front.hostname, front.port, timeout=60)
+        connection.request("GET", path, headers=dict(request.headers.items()) | {"Host": url.netloc})
+        answer = connection.getresponse()
+        answer.text = answer.read().decode()
+        connection.close()
+        return answer
+
+
+def stack_is_whole(e):
+    made = deployed_types(e.emulator)
+    for kind, least in MUST_DEPLOY.items():
+        assert made.get(kind, 0) >= least, f"{kind}: {made.get(kind, 0)} instead of {least}"
+    return f"{sum(made.values())} resources of {len(made)} types"
+
+
+def producers_publish(e):
+    """Each producer may send to the queue and nothing else."""
+    iam, name = e.emulator.client("iam"), "producer"
+    iam.create_user(UserName=name)
+    may = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": e.outputs["QueueArn"]}
+    iam.put_user_policy(UserName=name, PolicyName=name, PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [may]}))
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    compiled = ROOT / "target/e2e-node/enqueue.js"
+    shutil.copy(ROOT / "producers/enqueue.ts", compiled.parent)
+    tsc = ["node_modules/.bin/tsc", "--strict", "--target", "es2022", "--module", "nodenext", "enqueue.ts"]
+    run(tsc, os.environ, compiled.parent)
+    # The CLI of version 1 goes to AWS with SQS's calls, whatever AWS_ENDPOINT_URL says.
+    cli = e.emulator.work / "bin/aws"
+    cli.parent.mkdir()
+    cli.write_text(f'#!/bin/sh\nexec "{pathlib.Path(sys.executable).with_name("aws")}" --endpoint-url "$AWS_ENDPOINT_URL" "$@"\n')
+    cli.chmod(0o755)
+    environment = {
+        "PATH": f"{cli.parent}:{os.environ['PATH']}", "HOME": str(e.emulator.work / "home"),
+        "AWS_ENDPOINT_URL": e.emulator.endpoint, "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
+        # Some SDKs go where the queue's URL points.
+        "AWS_MAX_ATTEMPTS": "2", "QUEUE_URL": e.emulator.endpoint + urllib.parse.urlsplit(e.queue).path, "TRACEPARENT": TRACE,
+    }  # fmt: skip
+    commands = {
+        "python": [sys.executable, ROOT / "producers/enqueue.py"],
+        "typescript": ["node", compiled],
+        "cli": ["sh", ROOT / "producers/enqueue.sh"],
+    }
+    for language, command in commands.items():
+        path = f"/from/{language}"
+        message_id = run([*command, "demo", path], environment).strip()
+        eventually(30, f"{path} is published", lambda path=path: e.version(path))
+        assert e.row(path, f"REQ#{message_id}")["status"] == "COMPLETED", f"{language}: the message id is not the request's key"
+        keyed = f"/keyed/{language}"
+        run([*command, "demo", keyed, f"order-42:{language}"], environment)
+        eventually(
+            30, f"{keyed} is published", lambda path=keyed: e.row(path, f"REQ#order-42:{language}").get("status") == "COMPLETED"
+        )
+    for message in e.emulator.sent:
+        attributes = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
+        assert attributes["traceparent"] == TRACE and attributes["everfresh-producer"].startswith("enqueue."), attributes
+        assert message["MessageGroupId"] == "demo"
+    producer = {"access_key": key["AccessKeyId"], "secret_key": key["SecretAccessKey"]}
+    refused(lambda: e.emulator.client("sqs", **producer).receive_message(QueueUrl=e.queue))
+    plain = e.emulator.client("sqs", **producer, endpoint=f"http://127.0.0.1:{e.emulator.port}")
+    refused(lambda: plain.send_message(QueueUrl=e.queue, MessageBody="x"))
+    return f"{', '.join(commands)}; reading the queue or sending over plain HTTP is refused"
+
+
+def refused(call):
+    try:
+        call()
+    except ClientError as error:
+        assert "AccessDenied" in error.response["Error"]["Code"], error
+    else:
+        raise AssertionError("was allowed, although no policy allows it")
+
+
+def run(command, environment, folder=None):
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{command}: {done.stdout[-1000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def page_is_served(e):
+    answer = e.get("/from/python")
+    assert (answer.status, "first" in answer.text) == (200, True), (answer.status, answer.text)
+    again = e.get("/from/python", **{"if-none-match": answer.getheader("etag")})
+    assert again.status == 304, again.status
+    assert e.get("/from/python", host="other.example").status in (404, 421), "another host's page"
+    assert e.get("/from/python", signed=False).status == 403, "the function URL is open"
+    # Nobody has asked for this one: the reader does, and waits.
+    missing = e.get("/asked/by/a/reader")
+    assert (missing.status, e.site.renders("/asked/by/a/reader")) == (200, 1), (missing.status, missing.text)
+    return "200, 304, a missing page on demand; an unsigned request is refused"
+
+
+def batch_fails_in_part(e):
+    neighbours = [f"/part/{number}" for number in range(8)]
+    e.site.statuses["/part/fails"] = 500
+    # In the middle, for the first may be fetched while the rest are still being stored.
+    paths = [*neighbours[:4], "/part/fails", *neighbours[4:]]
+    entries = [
+        {"Id": str(at), "MessageBody": json.dumps({"v": 1, "tenant": "demo", "path": path})} for at, path in enumerate(paths)
+    ]
+    e.sqs.send_message_batch(QueueUrl=e.queue, Entries=entries)
+    eventually(30, "the neighbours are published", lambda: all(e.version(path) for path in neighbours))
+    eventually(30, "only the failed message is still there", lambda: e.waiting() == 1)
+    assert not e.version("/part/fails")
+    e.site.statuses.pop("/part/fails")
+    eventually(60, "the failed one is published when it comes again", lambda: e.version("/part/fails"))
+    eventually(10, "the queue is empty", lambda: e.waiting() == 0)
+    renders = [e.site.renders(path) for path in paths]
+    assert renders == [1, 1, 1, 1, 2, 1, 1, 1, 1], renders
+    return "the failed one came again alone, its eight neighbours were rendered once"
+
+
+def bad_messages_are_rejected(e):
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    for body in REFUSED:
+        try:
+            assert list(validator.iter_errors(json.loads(body))), f"the schema allows {body}"
+        except json.JSONDecodeError:
+            pass
+        e.send(body)
+    for body in REFUSED:
+        reason = e.dead_letter(body)["MessageAttributes"]["reason"]["StringValue"]
+        assert reason == "bad_message", f"{reason}: {body}"
+    return f"{len(REFUSED)} bodies, refused by schema and worker alike"
+
+
+def rejection_can_be_redriven(e):
+    path = "/redriven"
+    e.site.statuses[path] = 500
+    body = json.dumps({"v": 1, "tenant": "demo", "path": path})
+    first_id = e.send(body, traceparent=TRACE)
+    letter = e.dead_letter(body)
+    attributes = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
+    assert attributes == {"reason": "attempts", "everfresh-key": first_id, "traceparent": TRACE}, attributes
+    attempts = e.site.renders(path)
+    e.site.statuses.pop(path)
+    # As SQS redrives: the same message with a new id.
+    named = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+    second_id = e.sqs.send_message(QueueUrl=e.queue, MessageBody=letter["Body"], MessageAttributes=named)["MessageId"]
+    e.sqs.delete_message(QueueUrl=e.letters, ReceiptHandle=letter["ReceiptHandle"])
+    eventually(90, "the redriven message is published", lambda: e.version(path))
+    assert e.row(path, f"REQ#{first_id}")["status"] == "COMPLETED" and not e.row(path, f"REQ#{second_id}")
+    return f"given up after {attempts} attempts, published under its first key"
+
+
+def crash_is_recovered(e):
+    path, let_go = "/crashed", threading.Event()
+    e.site.gates[path] = let_go
+    # So long would nobody wait here: just beyond the claim of the worker that dies.
+    attributes = e.sqs.get_queue_attributes(QueueUrl=e.queue, AttributeNames=["VisibilityTimeout"])["Attributes"]
+    e.sqs.set_queue_attributes(QueueUrl=e.queue, Attributes={"VisibilityTimeout": "45"})
+    message_id = e.send({"path": path})
+    eventually(30, "the render has begun", lambda: e.site.renders(path) == 1)
+    assert e.row(path, f"REQ#{message_id}")["status"] == "STARTED"
+    killed = e.emulator.function_processes(f"{STACK}-worker")
+    assert killed, "the worker has no process"
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    e.site.gates.pop(path)
+    let_go.set()
+    since = time.monotonic()
+    assert not e.version(path)
+    eventually(120, "another worker takes over", lambda: e.version(path))
+    record = e.row(path, f"REQ#{message_id}")
+    assert (record["status"], record["attempts"]) == ("COMPLETED", "2"), record
+    assert e.site.renders(path) == 2
+    e.sqs.set_queue_attributes(QueueUrl=e.queue, Attributes=attributes)
+    return f"killed in the middle of a render, published {time.monotonic() - since:.0f} s later by another"
+
+
+def replay_commits_once(e):
+    path = "/replayed"
+    wish = {"path": path, "idempotency_key": "order-4711"}
+    e.send(wish)
+    version = eventually(30, "the first is published", lambda: e.version(path))
+    e.site.words[path] = "second"
+    time.sleep(3)  # beyond the moments that are not told apart: a request of its own would be rendered
+    e.send(wish)
+    eventually(30, "the second is acknowledged", lambda: e.waiting() == 0)
+    assert (e.version(path), e.site.renders(path)) == (version, 1), "the replay was rendered"
+    e.send({"path": path, "idempotency_key": "order-4712"})
+    eventually(30, "another key is another request", lambda: e.version(path) != version)
+    return "one key twice is one commit, another key is another"
+
+
+def tag_makes_pages_stale(e):
+    path = "/tagged"
+    e.send({"path": path})
+    version = eventually(30, "the page is published", lambda: e.version(path))
+    e.site.words[path] = "after the tag"
+    time.sleep(3)
+    e.send({"tag": "everything"})
+    eventually(30, "a reader meets a stale page", lambda: "stale" in (e.get(path).getheader("cache-status") or ""))
+    eventually(30, "which brings a new one", lambda: e.version(path) != version)
+    eventually(10, "that readers get", lambda: "after the tag" in e.get(path).text)
+    return "by message"
+
+
+def changed_parameter_is_deployed(e):
+    path, functions = "/tagged", e.emulator.client("lambda")
+    e.site.words[path] = "after the deployment"
+    before = e.version(path)
+    e.redeploy(revision=1, DeployNumber=1)
+    for name in (e.outputs["WorkerFunctionName"], e.outputs["ServeFunctionName"]):
+        alias = functions.get_alias(FunctionName=name, Name="live")
+        live = functions.get_function_configuration(FunctionName=name, Qualifier="live")
+        assert (alias["FunctionVersion"], live["Environment"]["Variables"]["EVERFRESH_DEPLOY"]) == ("2", "1"), (alias, live)
+    eventually(30, "a page of the older deployment is stale", lambda: "stale" in (e.get(path).getheader("cache-status") or ""))
+    eventually(30, "which brings a new one", lambda: e.version(path) != before)
+    assert e.row(path, "META")["deploy"] == "1", e.row(path, "META")
+    return "both aliases moved on, and a page of the older deployment was made anew"
+
+
+def what_was_sent_fits_the_schema(e):
+    validator, checked = jsonschema.Draft202012Validator(SCHEMA), 0
+    for message in e.emulator.sent:
+        if message["QueueUrl"] != e.letters and message["MessageBody"] not in REFUSED:
+            validator.validate(json.loads(message["MessageBody"]))
+            checked += 1
+    by_readers = [message for message in e.emulator.sent if "everfresh-page" in message.get("MessageAttributes", {})]
+    assert checked > 10 and by_readers, "nothing was checked"
+    return f"{checked} messages, {len(by_readers)} of them of the serving function"
+
+
+def logs_tell_of_metrics_and_no_refusal(e):
+    logs, counted = e.emulator.client("logs"), {}
+    for service in ("worker", "serve"):
+        pages = logs.get_paginator("filter_log_events").paginate(logGroupName=f"/aws/lambda/{STACK}-{service}")
+        lines = [event["message"] for page in pages for event in page["events"]]
+        refusals = [line for line in lines if "not authorized" in line or "AccessDenied" in line]
+        assert not refusals, f"{service} lacks a permission: {refusals[0]}"
+        counted[service] = sum(f'"service":"{service}"' in line and '"Namespace":"Everfresh"' in line for line in lines)
+        assert counted[service], f"{service} tells of no metrics"
+    return f"lines of metrics: {counted['worker']} of the worker, {counted['serve']} of the serving function"
+
+
+def distribution_names_the_host(e):
+    """Through the distribution. The emulator's does not sign what it asks, so the function URL is opened first: this comes last."""
+    functions, name = e.emulator.client("lambda"), e.outputs["ServeFunctionName"]
+    functions.update_function_url_config(FunctionName=name, Qualifier="live", AuthType="NONE")
+    anybody = {"Action": "lambda:InvokeFunctionUrl", "Principal": "*", "FunctionUrlAuthType": "NONE"}
+    functions.add_permission(FunctionName=name, Qualifier="live", StatementId="open", **anybody)
+
+    def ask(path, port, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", path, headers={"Host": e.domain} | headers)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        return answer.status
+
+    over_tls = urllib.parse.urlsplit(e.emulator.endpoint).port
+    assert ask("/from/python", over_tls) == 200, "the distribution's own host is not served"
+    forged = ask("/from/python", over_tls, **{"x-everfresh-host": "other.example"})
+    assert forged == 200, f"{forged}: a reader can name another host"
+    assert (ask("/from/python", e.emulator.port), ask("/_everfresh/x", e.emulator.port)) == (301, 403), "plain HTTP is served"
+    return "whatever a reader says; plain HTTP is redirected for pages and refused below /_everfresh"
+
+
+STEPS = [
+    stack_is_whole,
+    producers_publish,
+    page_is_served,
+    batch_fails_in_part,
+    bad_messages_are_rejected,
+    rejection_can_be_redriven,
+    crash_is_recovered,
+    replay_commits_once,
+    tag_makes_pages_stale,
+    # Here, once the serving function has it: the same tag through POST /_everfresh/revalidate, signed with what the stack's parameter
+    # RevalidateKeys says, answered with 202 and a handle whose state can be asked for.
+    changed_parameter_is_deployed,
+    what_was_sent_fits_the_schema,
+    logs_tell_of_metrics_and_no_refusal,
+    distribution_names_the_host,
+]
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--bootstraps", type=pathlib.Path, required=True, help="has everfresh-worker and everfresh-serve")
+    arguments.add_argument("--keep-logs", type=pathlib.Path, help="where the logs go at the end")
+    options = arguments.parse_args()
+    for binary in ("everfresh-worker", "everfresh-serve"):
+        if not (options.bootstraps / binary).is_file():
+            sys.exit(f"{options.bootstraps / binary} is missing: build it, or leave --bootstraps out")
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        site, emulator = Site(), Emulator(pathlib.Path(folder))
+        try:
+            # A short ladder and few attempts, so that nobody waits for long; keys, so that their policy is deployed too.
+            settings = {"RenderTime": "short", "MaxAttempts": 2, "RevalidateKeys": secrets.token_hex(32)}
+            redeploy = functools.partial(deploy, emulator, options.bootstraps, **settings)
+            outputs = redeploy()
+            domain = deploy_cdn(emulator, outputs)
+            config = site.everfresh_toml("demo.example", domain).encode()
+            emulator.client("s3").put_object(Bucket=outputs["BucketName"], Key="everfresh.toml", Body=config)
+            everfresh = Everfresh(emulator, site, outputs, domain, redeploy)
+            for step in STEPS:
+                since = time.monotonic()
+                said = step(everfresh)
+                print(f"holds   {step.__name__.replace('_', ' ')}: {said} ({time.monotonic() - since:.0f} s)", flush=True)
+        except Exception:
+            print(emulator.log.read_text()[-6000:])
+            raise
+        finally:
+            emulator.stop()
+            if options.keep_logs:
+                options.keep_logs.mkdir(parents=True, exist_ok=True)
+                shutil.copy(emulator.log, options.keep_logs)
+    print(f"{len(STEPS)} steps end to end in {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

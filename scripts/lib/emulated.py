@@ -1,0 +1,336 @@
+"""A stack on an emulator of AWS: ministack, the TLS front before it, an origin, and template.yaml deployed."""
+
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import boto3
+from botocore.config import Config
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "infra"))
+from reading import load  # noqa: E402
+
+REGION, STACK = "eu-west-1", "everfresh"
+
+# All of template.yaml is deployed but for this: what the emulator cannot show, or has nobody to show it to.
+LEFT_OUT_RESOURCES = ("Cdn", "Alarms", "Dashboard", "DeploymentRole")
+LEFT_OUT_PROPERTIES = (("WorkerFunction", "DeploymentPreference"), ("ServeFunction", "DeploymentPreference"))
+LEFT_OUT_OUTPUTS = ("DistributionId", "SiteDomain")
+LEFT_OUT_CONDITION = "InvalidatesCdn"  # what is asked of the distribution that is left out
+
+# What must be there afterwards, however the rest changes.
+MUST_DEPLOY = {
+    "AWS::DynamoDB::Table": 1, "AWS::S3::Bucket": 1, "AWS::S3::BucketPolicy": 1, "AWS::SQS::Queue": 3, "AWS::SQS::QueuePolicy": 3,
+    "AWS::IAM::Role": 2, "AWS::Logs::LogGroup": 2, "AWS::Lambda::Function": 2, "AWS::Lambda::Alias": 2,
+    "AWS::Lambda::EventSourceMapping": 2, "AWS::Lambda::Url": 1,
+}  # fmt: skip
+
+
+def eventually(seconds, what, ask):
+    """What `ask` answers when that is true for the first time."""
+    end = time.monotonic() + seconds
+    while not (answer := ask()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.2)
+    return answer
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Threads(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A client that is killed leaves its connections as they are: nothing to tell."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class Server(BaseHTTPRequestHandler):
+    """A server on loopback, in threads of its own."""
+
+    protocol_version = "HTTP/1.1"
+
+    @classmethod
+    def listen(cls, **attributes):
+        server = Threads(("127.0.0.1", 0), type(cls.__name__, (cls,), attributes))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    def log_message(self, *_):
+        pass
+
+
+class TlsFront(Server):
+    """Stands before the emulator as a load balancer does that ends TLS, and says so. Without it every request would be refused: the
+    policies of bucket and queues want TLS, and the functions believe no certificate but Amazon's. Notes what is sent to queues."""
+
+    behind, sent = 0, []
+
+    def pass_on(self):
+        body = self.body()
+        if self.headers.get("x-amz-target") == "AmazonSQS.SendMessage":
+            self.sent.append(json.loads(body))
+        connection = http.client.HTTPConnection("127.0.0.1", self.behind, timeout=120)
+        try:
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in ("connection", "transfer-encoding", "content-length", "expect", "x-forwarded-proto"):
+                    connection.putheader(name, value)
+            connection.putheader("x-forwarded-proto", "https")
+            connection.putheader("content-length", str(len(body)))
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            content = answer.read()
+        except OSError:
+            self.close_connection = True
+            return
+        finally:
+            connection.close()
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                self.send_header(name, value)
+        bodiless = self.command == "HEAD" or answer.status in (204, 304)
+        self.send_header("content-length", answer.getheader("content-length", "0") if bodiless else str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = pass_on
+
+    def body(self):
+        if self.headers.get("transfer-encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+
+class Origin(Server):
+    """Renders a word for each path. Paths can be made to fail, or to hang until they are let go."""
+
+    def do_GET(self):
+        origin = self.server.origin
+        origin.asked.append(self.path)
+        if gate := origin.gates.get(self.path):
+            gate.wait(120)
+        status = origin.statuses.get(self.path, 200)
+        body = f"<!doctype html><title>{self.path}</title><p>{origin.words.get(self.path, 'first')}</p>".encode()
+        self.send_response(status)
+        self.send_header("content-type", "text/html")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except OSError:
+            pass  # the worker that asked is dead, which is what was wanted
+
+
+class Site:
+    """The origin, from the outside."""
+
+    def __init__(self):
+        self.asked, self.words, self.statuses, self.gates = [], {}, {}, {}
+        server = Origin.listen()
+        server.origin = self
+        self.url = f"http://127.0.0.1:{server.server_port}"
+
+    def renders(self, path):
+        return self.asked.count(path)
+
+    def everfresh_toml(self, *hosts):
+        """A site whose origin is on this machine."""
+        return f"""
+[tenant.demo]
+hosts  = {json.dumps(hosts)}
+render = {{ http = "{self.url}" }}
+
+[[tenant.demo.route]]
+path       = "/{{*rest}}"
+revalidate = "1h"
+tags       = ["everything"]
+"""
+
+
+class Emulator:
+    """ministack, with roles and policies enforced. Its functions are processes of their own, and its children."""
+
+    def __init__(self, work):
+        self.work, self.port, self.sent = work, free_port(), []
+        front = TlsFront.listen(behind=self.port, sent=self.sent)
+        self.endpoint = f"http://127.0.0.1:{front.server_port}"
+        (work / "home").mkdir()
+        (work / "tmp").mkdir()
+        environment = {
+            "PATH": os.environ["PATH"], "HOME": str(work / "home"), "TMPDIR": str(work / "tmp"),
+            # Functions find AWS at the front. ministack listens for devices on every interface unless told not to.
+            "AWS_ENDPOINT_URL": self.endpoint, "MINISTACK_HOST": "127.0.0.1", "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(self.port),
+            "IOT_MTLS_ENABLED": "0", "AUTH": "true", "MINISTACK_REGION": REGION, "LAMBDA_STRICT": "0",
+        }  # fmt: skip
+        self.log = work / "ministack.log"
+        command = [pathlib.Path(sys.executable).with_name("ministack")]
+        self.process = subprocess.Popen(command, env=environment, cwd=work, stdout=self.log.open("w"), stderr=subprocess.STDOUT)
+        eventually(60, f"ministack answers; see {self.log}", self.answers)
+
+    def answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"ministack ended:\n{self.log.read_text()[-2000:]}")
+        try:
+            return urllib.request.urlopen(f"http://127.0.0.1:{self.port}/_ministack/health", timeout=2).status == 200
+        except OSError:
+            return False
+
+    def client(self, service, access_key="test", secret_key="test", endpoint=None):
+        return boto3.client(
+            service,
+            endpoint_url=endpoint or self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=access_key,
+            aws_secret_access_key=secret_key,
+            config=Config(retries={"total_max_attempts": 2}, s3={"addressing_style": "path"}),
+        )
+
+    def function_processes(self, name):
+        """The processes of a function."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                environment = (folder / "environ").read_bytes().split(b"\0")
+            except (OSError, ValueError):
+                continue
+            if parent == self.process.pid and f"AWS_LAMBDA_FUNCTION_NAME={name}".encode() in environment:
+                found.append(int(folder.name))
+        return found
+
+    def stop(self):
+        orphans = [pid for name in ("worker", "serve") for pid in self.function_processes(f"{STACK}-{name}")]
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for pid in orphans:
+            try:
+                if b"bootstrap" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass  # it went with its parent
+
+
+def without_the_left_out(template):
+    """The template as it is deployed here."""
+    for name in LEFT_OUT_RESOURCES:
+        del template["Resources"][name]
+    for resource, name in LEFT_OUT_PROPERTIES:
+        del template["Resources"][resource]["Properties"][name]
+    for name in LEFT_OUT_OUTPUTS:
+        del template["Outputs"][name]
+
+    def prune(node):
+        if isinstance(node, dict):
+            branch = node.get("Fn::If")
+            if branch and branch[0] == LEFT_OUT_CONDITION:
+                return prune(branch[2])
+            return {key: prune(value) for key, value in node.items()}
+        return [prune(item) for item in node] if isinstance(node, list) else node
+
+    return prune(template)
+
+
+def suit_the_emulator(template, parameters):
+    """Changes what the emulator takes otherwise than AWS."""
+    worker, role = (template["Resources"][name]["Properties"] for name in ("WorkerFunction", "WorkerRole"))
+    # CloudFormation makes a number of what a parameter says; here it stays a text.
+    for event in worker["Events"].values():
+        for holder in (event["Properties"], event["Properties"]["ScalingConfig"]):
+            for key, value in holder.items():
+                name = value.get("Ref") if isinstance(value, dict) else None
+                if name and template["Parameters"][name]["Type"] == "Number":
+                    holder[key] = int(parameters.get(name, template["Parameters"][name]["Default"]))
+    # On AWS, who may do one may do a batch.
+    [messages] = [
+        statement for statement in role["Policies"][0]["PolicyDocument"]["Statement"] if statement.get("Sid") == "Messages"
+    ]
+    messages["Action"].append("sqs:ChangeMessageVisibilityBatch")
+
+
+def deploy(emulator, bootstraps, revision=0, **parameters):
+    """Does what scripts/deploy does: packs the functions, puts them into a bucket, makes or changes the stack. Returns its outputs."""
+    s3 = emulator.client("s3")
+    template = without_the_left_out(load("template.yaml"))
+    if not revision:
+        s3.create_bucket(Bucket="packages", CreateBucketConfiguration={"LocationConstraint": REGION})
+    for function, binary in (("WorkerFunction", "everfresh-worker"), ("ServeFunction", "everfresh-serve")):
+        package = emulator.work / f"{binary}.zip"
+        if not package.exists():
+            with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+                file.write(bootstraps / binary, "bootstrap")
+            print(f"        {binary}.zip has {package.stat().st_size / 1e6:.1f} MB")
+            s3.upload_file(str(package), "packages", package.name)
+        properties = template["Resources"][function]["Properties"]
+        properties["CodeUri"] = f"s3://packages/{package.name}"
+        properties["Description"] = properties["Description"].replace("revision 0", f"revision {revision}")
+    suit_the_emulator(template, parameters)
+    return make_stack(emulator, STACK, template, parameters, change=bool(revision))
+
+
+def deploy_cdn(emulator, outputs):
+    """The distribution as a stack of its own. Returns its domain."""
+    alias = emulator.client("lambda").get_alias(FunctionName=outputs["ServeFunctionName"], Name="live")["AliasArn"]
+    parameters = {"ServeFunctionArn": alias, "ServeUrl": outputs["ServeFunctionUrl"]}
+    return make_stack(emulator, f"{STACK}-cdn", load("infra/cdn.yaml"), parameters)["DomainName"]
+
+
+def make_stack(emulator, name, template, parameters, change=False):
+    """Makes a stack, or changes it, and returns its outputs."""
+    cloudformation = emulator.client("cloudformation")
+    make = cloudformation.update_stack if change else cloudformation.create_stack
+    make(
+        StackName=name,
+        TemplateBody=json.dumps(template),
+        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
+        Parameters=[{"ParameterKey": key, "ParameterValue": str(value)} for key, value in parameters.items()],
+    )
+
+    def ended():
+        [stack] = cloudformation.describe_stacks(StackName=name)["Stacks"]
+        return stack if not stack["StackStatus"].endswith("IN_PROGRESS") else None
+
+    stack = eventually(120, f"the stack {name} is made", ended)
+    if stack["StackStatus"] not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+        events = cloudformation.describe_stack_events(StackName=name)["StackEvents"]
+        known = [event for event in events if event.get("ResourceStatusReason")]
+        reasons = [f"{event['LogicalResourceId']}: {event['ResourceStatusReason']}" for event in known]
+        raise AssertionError(f"{name}: {stack['StackStatus']}: " + "\n".join(reasons))
+    return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+
+
+def deployed_types(emulator):
+    """How many resources of each type the stack has."""
+    pages = emulator.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=STACK)
+    counted = {}
+    for resource in (resource for page in pages for resource in page["StackResourceSummaries"]):
+        if resource["ResourceStatus"] == "CREATE_COMPLETE":
+            counted[resource["ResourceType"]] = counted.get(resource["ResourceType"], 0) + 1
+    return counted
