@@ -5,16 +5,22 @@ import json
 import pathlib
 import subprocess
 
+import proofs
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FIGURES = ROOT / "docs/evidence.json"
 PAGE = ROOT / "docs/evidence.md"
 
 
+def commit():
+    """What is checked out."""
+    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
 def keep(name, part):
     """Keeps a part's figures beside the others', and writes the page anew."""
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    figures[name] = part | {"date": datetime.date.today().isoformat(), "commit": commit.stdout.strip()}
+    figures[name] = part | {"date": datetime.date.today().isoformat()}
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
     PAGE.write_text(page(figures))
 
@@ -24,11 +30,12 @@ def page(figures):
              "What Everfresh promises, what shows it, and the figures last obtained. `scripts/prove --write` wrote this page; each",
              "command runs by itself too.", "",
              "| Promise | Shown by | Figures | Command |", "|---|---|---|---|"]
-    for part in figures.values():
+    parts = [figures[name] for name in proofs.PARTS if name in figures]
+    for part in parts:
         for row in part["rows"]:
             figure = row["figure"] if row["holds"] else f"**falls short**: {row['figure']}"
             lines.append(f"| {row['promise']} | {row['by']} | {figure} | `{row['command']}` |")
-    for part in figures.values():
+    for part in parts:
         for title, table in part["tables"].items():
             heads, rows = table["heads"], table["rows"]
             lines += ["", f"## {title}", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
