@@ -13,8 +13,12 @@ PAGE = ROOT / "docs/evidence.md"
 
 
 def commit():
-    """What is checked out."""
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    """What is checked out, and whether it was changed since."""
+    def git(*arguments):
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", ".", ":!docs/evidence.*")
+    return git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
 
 
 def keep(name, part):

@@ -21,8 +21,8 @@ OUTCOMES = ["committed", "unchanged", "already_covered", "replayed", "busy", "to
 REFUSALS = ["ConditionalCheckFailed on META", "ConditionalCheckFailed on LOCK", "ConditionalCheckFailed on REQ",
             "ConditionalCheckFailedException on LOCK", "ConditionalCheckFailedException on REQ"]
 # Each guard of the protocol that can be taken away on the wire; the first three are found soonest, and are tried in every build.
-GUARDS = ["busy-is-not-acked", "upload-before-commit", "source-before-render", "meta-condition", "lock-token-condition", "claim-once",
-          "takeover-exact", "takeover-of-expired", "give-back-conditioned", "coverage-epsilon",
+GUARDS = ["busy-is-not-acked", "upload-before-commit", "source-before-render", "meta-condition", "acquire-free",
+          "lock-token-condition", "claim-once", "takeover-exact", "takeover-of-expired", "give-back-conditioned", "coverage-epsilon",
           "foreign-row-covers-nobody", "reject-before-ack", "pin-moves-meta"]
 # Suites with a promise of their own.
 SUITES = [("Redelivery finishes what a crash left, with one commit per request", ["crashes", "chaos"]),

@@ -18,6 +18,8 @@ use crate::check::Actor;
 pub enum Sabotage {
     /// A commit is not conditioned on the META that lookup saw.
     MetaCondition,
+    /// A lease is taken whoever has it.
+    AcquireFree,
     /// A commit spends LOCK whoever has it.
     LockTokenCondition,
     /// A claim is written over whatever record is there.
@@ -56,6 +58,7 @@ impl Sabotage {
         match self {
             Sabotage::MetaCondition => on_item(request, "META", always),
             Sabotage::LockTokenCondition => on_item(request, "LOCK", always),
+            Sabotage::AcquireFree if operation == "PutItem" && request["Item"]["sk"]["S"] == "LOCK" => always(request),
             Sabotage::ClaimOnce if put_of_claim && !is_takeover => always(request),
             Sabotage::TakeoverExact if put_of_claim && is_takeover => always(request),
             Sabotage::TakeoverOfExpired if put_of_claim => {
@@ -88,7 +91,8 @@ impl Sabotage {
                 }
             }
             // Not this request's business, or done elsewhere: in the settings, at the queue, in the answers, at the bucket.
-            Sabotage::ClaimOnce
+            Sabotage::AcquireFree
+            | Sabotage::ClaimOnce
             | Sabotage::TakeoverExact
             | Sabotage::TakeoverOfExpired
             | Sabotage::RejectBeforeAck

@@ -29,6 +29,11 @@ impl Store {
         Self { engines, clock, start_ms, objects: Arc::default() }
     }
 
+    /// The present, by AWS's clock.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
     /// Simulated time since the beginning.
     pub fn since_start_ms(&self) -> u64 {
         self.clock.now_ms().saturating_sub(self.start_ms)

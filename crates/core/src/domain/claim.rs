@@ -118,6 +118,12 @@ mod tests {
     }
 
     #[test]
+    fn a_record_outlives_its_message_in_both_queues() {
+        let day = 24 * 3600;
+        assert_eq!(record_ttl(5_000), 5 + 13 * day + 14 * day + day);
+    }
+
+    #[test]
     fn completed_request_is_replayed_whatever_the_clock_says() {
         assert_eq!(judged(&row(ReqStatus::Completed)), ClaimVerdict::Replayed);
     }

@@ -113,6 +113,30 @@ fn delays_without_jitter() {
 }
 
 #[test]
+fn delays_double_with_each_delivery_up_to_their_limit() {
+    let rows = [
+        (Outcome::Superseded, [1, 2, 30]),
+        (Outcome::Pinned { wanted_recorded: false }, [1, 2, 30]),
+        (Outcome::Busy { why: Busy::LostLease }, [1, 2, 30]),
+        (Outcome::Busy { why: Busy::NoTime }, [1, 2, 30]),
+        (Outcome::Busy { why: Busy::Unavailable }, [5, 10, 900]),
+        (Outcome::Busy { why: Busy::OlderDeploy }, [5, 10, 900]),
+        (Outcome::Busy { why: Busy::OtherPage }, [5, 10, 900]),
+        (Outcome::Busy { why: Busy::Paused }, [60, 120, 4 * 3600]),
+        // A lease that is free already: a second more each time.
+        (Outcome::Busy { why: Busy::Lease { until_ms: NOW } }, [1, 2, 20]),
+        (Outcome::Busy { why: Busy::Claim { until_ms: NOW } }, [1, 2, 20]),
+    ];
+    for (outcome, delays) in rows {
+        for (receive_count, delay_s) in [1, 2, 40].into_iter().zip(delays) {
+            let delivery = Delivery { receive_count, ..first_delivery() };
+            let decided = disposition(&outcome, Reason::Changed, &delivery);
+            assert_eq!(decided, Disposition::Retry { delay_s }, "{outcome:?} at delivery {receive_count}");
+        }
+    }
+}
+
+#[test]
 fn jitter_only_adds_and_not_more_than_a_quarter_or_five_seconds() {
     let delay = |why, jitter| {
         let delivery = Delivery { jitter, ..first_delivery() };

@@ -1,10 +1,12 @@
-//! Who may change what: a claim its owner, a lease its holder. Others only by a write that names whom they take it from.
+//! Who may change what: a claim its owner, a lease its holder. Others only once it has run out, by a write that names whom they take it
+//! from.
 
+use everfresh_core::config::Ladder;
 use serde_json::Value;
 
 use super::requests::operations_on;
 use super::{Actor, Checker, Property};
-use crate::rows::{Rows, text};
+use crate::rows::{Rows, number, text};
 
 impl Checker {
     /// Judges a worker's write by whose the rows were before it.
@@ -15,6 +17,10 @@ impl Checker {
         for (sk, was) in before.iter().filter(|(sk, _)| sk.starts_with("REQ#")) {
             let owner = text(was, "owner");
             let touched = after.get(sk).is_some_and(|is| owned(is) != owned(was));
+            let taken = after.get(sk).map(|is| text(is, "owner")).filter(|is| !is.is_empty() && *is != owner);
+            if !owner.is_empty() && text(was, "status") == "STARTED" && taken.is_some() {
+                self.has_run_out(page, sk, number(was, "claim_expires_ms").unwrap_or_default());
+            }
             match text(was, "status").as_str() {
                 // A record that nobody is at may be taken by anybody.
                 "STARTED" if touched && !owner.is_empty() => self.is_named(page, request, sk, &owner),
@@ -24,9 +30,23 @@ impl Checker {
                 _ => {}
             }
         }
-        // At the end of its life a lease may be taken by anybody; spent and dropped it is by its holder only.
-        if let (Some(was), None) = (before.get("LOCK"), after.get("LOCK")) {
-            self.is_named(page, request, "LOCK", &text(was, "lease_token"));
+        match (before.get("LOCK"), after.get("LOCK")) {
+            // Spent or dropped.
+            (Some(was), None) => self.is_named(page, request, "LOCK", &text(was, "lease_token")),
+            (Some(was), Some(is)) if text(was, "lease_token") != text(is, "lease_token") => {
+                self.has_run_out(page, "LOCK", number(was, "lease_expires_at").unwrap_or_default() * 1000);
+            }
+            (Some(_), Some(_)) | (None, _) => {}
+        }
+    }
+
+    /// Within what is left of a clock's error after it was corrected.
+    fn has_run_out(&self, page: &str, sk: &str, expires_ms: u64) {
+        self.checked(Property::Rights);
+        let now_ms = self.store.now_ms();
+        if expires_ms > now_ms + Ladder::default().epsilon_ms {
+            let left_ms = expires_ms - now_ms;
+            self.violated(Property::Rights, format!("{sk} of {page} was taken {left_ms} ms before it ran out"));
         }
     }
 

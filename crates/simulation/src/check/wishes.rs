@@ -69,8 +69,11 @@ impl Checker {
                 row.and_then(|row| number(row, "watermark_ms")) >= Some(*sent_ms)
             }
         };
-        // By its key: two messages for one page have the same words, and the letter of one does not excuse the other.
-        let is_letter = |letter: &Message| letter.number == message.number || key(letter) == key(message);
+        // Its own letter: of the same words under the same key, and not one that it was sent back from.
+        let is_letter = |letter: &Message| {
+            let same = key(letter) == key(message) && letter.body == message.body;
+            letter.number == message.number || (same && letter.sent_ms >= message.sent_ms)
+        };
         if !granted && !self.queues.letters_ever().iter().any(is_letter) {
             self.violated(Property::I1, format!("{} was acked, and {need:?} is not granted", message.id()));
         }
