@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use everfresh_core::domain::request::Handle;
-use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender};
+use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender, Sent};
 
 use crate::args::{DEFAULT_DATA, EnqueueArgs, ReasonArg, TargetArgs};
 use crate::config::tenant;
@@ -39,11 +39,7 @@ pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Resul
     let accepted = config.accept(message.clone(), None, "not-known-yet").context("this request would be rejected")?;
     let queues = Queues { main: target.stack.queue.clone(), low_priority: target.stack.low_priority_queue.clone() };
     let sender = Sender::new(target.clients.sqs.clone(), queues).producer("everfresh-cli", env!("CARGO_PKG_VERSION"));
-    let message_id = sender.send(&message).await?;
-    let key = match message.idempotency_key {
-        Some(key) => key,
-        None => IdempotencyKey::parse(&message_id).context("the queue's message id")?,
-    };
+    let Sent { message_id, key } = sender.send(&message).await?;
     let handle = match accepted.resolved {
         Some(resolved) => Handle::Page { page: resolved.page.hash(), key },
         None => Handle::Inval { key },

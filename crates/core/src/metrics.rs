@@ -49,6 +49,9 @@ pub const FAILED: Metric = count("failed");
 pub const REJECTED: Metric = count("rejected");
 /// Of those rejected: one key for two different requests. Alarm on it.
 pub const HASH_MISMATCHES: Metric = count("hash_mismatches");
+/// Of those rejected: a message of a contract version that this worker does not speak. Its producer was deployed before the worker;
+/// redrive it when the worker is.
+pub const UNKNOWN_VERSION: Metric = count("unknown_version");
 /// Requests that caused no render because another one covers them.
 pub const DUPLICATES_PREVENTED: Metric = count("duplicates_prevented");
 /// From a message's sending to its page's commit.

@@ -21,6 +21,10 @@ pub const PRODUCER: &str = "everfresh-producer";
 /// Version of the producing service.
 pub const VERSION: &str = "everfresh-producer-version";
 
+/// Version of the contract that the sender keeps to, [`crate::message::VERSION`], beside the `v` of the body: for what the attributes
+/// themselves mean. A worker that does not speak it rejects the message and counts it.
+pub const CONTRACT: &str = "everfresh-contract";
+
 /// W3C trace context of the producer.
 pub const TRACEPARENT: &str = "traceparent";
 

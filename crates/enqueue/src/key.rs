@@ -1,6 +1,7 @@
 //! The name of one wish.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -52,6 +53,19 @@ impl IdempotencyKey {
         }
     }
 
+    /// A key that nobody else has, for a wish that may have to be sent twice.
+    pub fn generate() -> Self {
+        // The standard library takes these from the operating system. fastrand is seeded by a clock, and instances that start in the
+        // same moment would name different wishes alike.
+        let word = || RandomState::new().build_hasher().finish();
+        Self(format!("auto-{:016x}{:016x}", word(), word()))
+    }
+
+    /// The key of a prewarm wish. `digest` is hex, so nothing has to be checked.
+    pub(crate) fn of_prewarm(digest: &str) -> Self {
+        Self(format!("prewarm-{digest}"))
+    }
+
     /// The key as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -92,6 +106,16 @@ mod tests {
         }
         assert_eq!(IdempotencyKey::parse(""), Err(KeyError::Empty));
         assert_eq!(IdempotencyKey::parse(&"k".repeat(129)), Err(KeyError::TooLong { bytes: 129 }));
+    }
+
+    #[test]
+    fn generated_keys_are_keys_and_differ_also_between_threads() {
+        let draw = || std::thread::spawn(|| (0..1000).map(|_| IdempotencyKey::generate()).collect::<Vec<_>>());
+        let threads = [draw(), draw()];
+        let keys: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        assert!(keys.iter().all(|key| IdempotencyKey::parse(key.as_str()).as_ref() == Ok(key)));
+        let different: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(different.len(), keys.len());
     }
 
     proptest! {

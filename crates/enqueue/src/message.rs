@@ -75,7 +75,7 @@ impl fmt::Display for Reason {
 }
 
 /// What a message is about, in the producer's own words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// One page, by path and query.
     Path(String),
@@ -199,6 +199,10 @@ impl Message {
     /// Reads a message body.
     pub fn parse(body: &[u8]) -> Result<Self, MessageError> {
         let fields = Fields::parse(body)?;
+        // Before anything else: the fields of another version are not unknown, they are not for us.
+        if let Some(found) = fields.other_version() {
+            return Err(MessageError::UnsupportedVersion { found });
+        }
         let mut v = None;
         let mut tenant = None;
         let mut path = None;
@@ -220,10 +224,8 @@ impl Message {
                 }
             }
         }
-        match v {
-            Some(VERSION) => {}
-            Some(found) => return Err(MessageError::UnsupportedVersion { found }),
-            None => return Err(MessageError::Missing { field: "v" }),
+        if v.is_none() {
+            return Err(MessageError::Missing { field: "v" });
         }
         let message = Self {
             tenant: tenant.ok_or(MessageError::Missing { field: "tenant" })?,

@@ -1,10 +1,24 @@
 //! Sends messages to the queues of a deployment.
 
-use aws_sdk_sqs::types::MessageAttributeValue;
+use std::sync::Arc;
 
-use crate::attributes;
-use crate::explain::explain;
-use crate::message::{Message, MessageError, Reason};
+use aws_sdk_sqs::config::retry::RetryConfig;
+
+use crate::key::IdempotencyKey;
+use crate::message::{Message, MessageError};
+use crate::trace::TraceContext;
+
+mod batch;
+mod once;
+mod parcel;
+mod retry;
+
+pub use once::{BUCKET, Fired};
+pub use retry::Retry;
+
+use once::DoubleFires;
+use parcel::Parcel;
+use retry::{Attempts, Failure};
 
 /// Where a deployment takes requests.
 #[derive(Clone, Debug)]
@@ -15,16 +29,28 @@ pub struct Queues {
     pub low_priority: String,
 }
 
-/// Asks for regenerations. Cheap to clone; uses the caller's own SQS client, with its credentials, time-outs and retries.
+/// Asks for regenerations. Cheap to clone; uses the caller's own SQS client, with its credentials and time-outs.
 #[derive(Clone, Debug)]
 pub struct Sender {
     sqs: aws_sdk_sqs::Client,
     queues: Queues,
     producer: Option<(String, String)>,
+    trace: TraceContext,
+    retry: Option<Retry>,
+    fires: Arc<DoubleFires>,
+}
+
+/// A request that is in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The queue's name for the message.
+    pub message_id: String,
+    /// The key that the request is handled under: the message's own, or one that was generated for repeating it, or the message id.
+    pub key: IdempotencyKey,
 }
 
 /// A request that was not sent, or of which that is not known. Sending it again under the same key does no harm.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum SendError {
     /// No worker would accept it.
     #[error(transparent)]
@@ -36,13 +62,16 @@ pub enum SendError {
         queue: String,
         /// What the SDK says.
         why: String,
+        /// The key that every attempt was made under, if the message had one or was given one. Whoever sends it again should use it.
+        key: Option<IdempotencyKey>,
     },
 }
 
 impl Sender {
-    /// A sender to these queues.
+    /// A sender to these queues, which leaves retries to the client.
     pub fn new(sqs: aws_sdk_sqs::Client, queues: Queues) -> Self {
-        Self { sqs, queues, producer: None }
+        let fires = Arc::new(DoubleFires::new());
+        Self { sqs, queues, producer: None, trace: TraceContext::default(), retry: None, fires }
     }
 
     /// Names the sending service in its messages.
@@ -52,34 +81,57 @@ impl Sender {
         self
     }
 
-    /// Sends one message and returns the queue's id for it, which is the request's key unless the message has its own.
-    pub async fn send(&self, message: &Message) -> Result<String, SendError> {
+    /// Repeats what failed or was not answered, in place of the client's own retries.
+    ///
+    /// The client does not know whether a message that it repeats arrived before, and then it counts as two wishes. Here a message
+    /// without a key is given one before its first attempt, so that all its attempts are one wish.
+    #[must_use]
+    pub fn retrying(mut self, retry: Retry) -> Self {
+        let once = self.sqs.config().to_builder().retry_config(RetryConfig::disabled()).build();
+        self.sqs = aws_sdk_sqs::Client::from_conf(once);
+        self.retry = Some(retry);
+        self
+    }
+
+    /// The same sender, whose messages belong to this trace. What it knows of double fires is shared.
+    #[must_use]
+    pub fn traced(&self, trace: TraceContext) -> Self {
+        Self { trace, ..self.clone() }
+    }
+
+    /// Sends one message.
+    pub async fn send(&self, message: &Message) -> Result<Sent, SendError> {
         self.send_with(message, &[]).await
     }
 
-    /// The same with message attributes out of [`attributes`].
-    pub async fn send_with(&self, message: &Message, beside: &[(&str, &str)]) -> Result<String, SendError> {
-        let queue = match message.reason {
-            Reason::Changed | Reason::Expired => &self.queues.main,
-            Reason::Prewarm => &self.queues.low_priority,
-        };
-        let mut send = self
+    /// The same with message attributes out of [`crate::attributes`].
+    pub async fn send_with(&self, message: &Message, beside: &[(&str, &str)]) -> Result<Sent, SendError> {
+        self.deliver(&self.parcel(message, beside)?).await
+    }
+
+    async fn deliver(&self, parcel: &Parcel) -> Result<Sent, SendError> {
+        let mut attempts = Attempts::new(self.retry);
+        loop {
+            match attempts.make(self.attempt(parcel)).await {
+                Ok(sent) => return Ok(sent),
+                Err(failure) if failure.passing && attempts.pause().await => {}
+                Err(failure) => return Err(parcel.failed(failure)),
+            }
+        }
+    }
+
+    async fn attempt(&self, parcel: &Parcel) -> Result<Sent, Failure> {
+        let answer = self
             .sqs
             .send_message()
-            .queue_url(queue)
-            .message_body(message.to_json()?)
-            // Fair queueing: one tenant's flood does not hold up another's single wish.
-            .message_group_id(&message.tenant);
-        let producer = self.producer.iter().flat_map(|(name, version)| {
-            [(attributes::PRODUCER, name.as_str()), (attributes::VERSION, version.as_str())]
-        });
-        for (attribute, value) in producer.chain(beside.iter().copied()) {
-            let value = MessageAttributeValue::builder().data_type("String").string_value(value).build();
-            // Built from two set fields, so it is always there.
-            send = value.map_or(send.clone(), |value| send.message_attributes(attribute, value));
-        }
-        let refused = |why: String| SendError::Queue { queue: queue.clone(), why };
-        let sent = send.send().await.map_err(|error| refused(explain(&error)))?;
-        sent.message_id.ok_or_else(|| refused("the queue gave no message id".to_owned()))
+            .queue_url(&parcel.queue)
+            .message_body(&parcel.body)
+            .message_group_id(&parcel.group)
+            .set_message_attributes(Some(parcel.attributes.clone()))
+            .set_message_system_attributes(parcel.system_attributes.clone())
+            .send()
+            .await
+            .map_err(|error| Failure::of(&error))?;
+        parcel.sent(answer.message_id)
     }
 }

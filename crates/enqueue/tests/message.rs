@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use everfresh_enqueue::message::{FIELDS, MAX_MESSAGE_BYTES, MAX_PATH_BYTES};
+use everfresh_enqueue::message::{FIELDS, MAX_MESSAGE_BYTES, MAX_PATH_BYTES, MAX_TAG_BYTES};
 use everfresh_enqueue::{IdempotencyKey, KeyError, Message, MessageError, Reason, Target};
 use proptest::prelude::*;
 
@@ -52,6 +52,7 @@ fn every_wrong_field_is_named() {
         (r#"{"v":1,"tenant":"a"}"#, NoTarget),
         (r#"{"v":1,"tenant":"a","path":"/","tag":"t"}"#, TwoTargets),
         (r#"{"v":2,"tenant":"a","path":"/"}"#, UnsupportedVersion { found: 2 }),
+        (r#"{"tenant":"a","path":"/","priority":"high","v":2}"#, UnsupportedVersion { found: 2 }),
         (r#"{"v":"1","tenant":"a","path":"/"}"#, number.clone()),
         (r#"{"v":1.0,"tenant":"a","path":"/"}"#, number.clone()),
         (r#"{"v":-1,"tenant":"a","path":"/"}"#, number),
@@ -144,6 +145,7 @@ fn published_schema_has_the_fields_and_limits_of_the_code() {
     assert_eq!(schema["additionalProperties"], false);
     assert_eq!(properties["tenant"]["maxLength"], 64);
     assert_eq!(properties["path"]["maxLength"], MAX_PATH_BYTES);
+    assert_eq!(properties["tag"]["maxLength"], MAX_TAG_BYTES);
     assert_eq!(properties["idempotency_key"]["maxLength"], IdempotencyKey::MAX_BYTES);
     let words: Vec<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
     assert_eq!(properties["reason"]["enum"], serde_json::json!(words));

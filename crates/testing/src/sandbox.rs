@@ -181,6 +181,7 @@ fn add(totals: &mut BTreeMap<&'static str, u64>, metrics: &Metrics) {
         FAILED,
         REJECTED,
         HASH_MISMATCHES,
+        UNKNOWN_VERSION,
         DUPLICATES_PREVENTED,
     ] {
         *totals.entry(metric.name).or_default() += metrics.total(metric);

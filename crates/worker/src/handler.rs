@@ -18,7 +18,7 @@ use futures::{FutureExt, StreamExt};
 
 use crate::group::{self, Invocation, wish};
 use crate::queue::Queues;
-use crate::record::{Nameless, Record};
+use crate::record::{Nameless, Record, Unacceptable};
 
 /// What telling the queues and answering Lambda may take.
 const ANSWER_MS: u64 = 1_500;
@@ -230,6 +230,9 @@ fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, now_ms
         Outcome::Rejected { reason } => {
             if *reason == RejectReason::KeyConflict {
                 metrics.count(metrics::HASH_MISMATCHES);
+            }
+            if record.accepted.as_ref().is_err_and(Unacceptable::is_unknown_version) {
+                metrics.count(metrics::UNKNOWN_VERSION);
             }
             return;
         }

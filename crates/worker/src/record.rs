@@ -6,7 +6,7 @@ use aws_lambda_events::event::sqs::{SqsMessage, SqsMessageAttribute};
 use everfresh_core::config::{AcceptError, Accepted, Config};
 use everfresh_core::domain::disposition::Delivery;
 use everfresh_core::domain::outcome::RejectReason;
-use everfresh_enqueue::{IdempotencyKey, Message, MessageError, attributes};
+use everfresh_enqueue::{IdempotencyKey, Message, MessageError, attributes, message};
 
 /// A record, and what it asks for.
 #[derive(Debug)]
@@ -38,6 +38,9 @@ pub enum Unacceptable {
     /// The configuration knows nothing of what it asks for.
     #[error(transparent)]
     Request(#[from] AcceptError),
+    /// Its attributes are of another version of the contract, whatever its body says: what they mean is not known here.
+    #[error("attribute `{}` is not {}, the version that this worker speaks", attributes::CONTRACT, message::VERSION)]
+    Contract,
     /// It has no body at all.
     #[error("the record has no body")]
     NoBody,
@@ -47,9 +50,14 @@ impl Unacceptable {
     /// The word that goes with it to the dead-letter queue.
     pub fn reason(&self) -> RejectReason {
         match self {
-            Self::Message(_) | Self::NoBody => RejectReason::BadMessage,
+            Self::Message(_) | Self::Contract | Self::NoBody => RejectReason::BadMessage,
             Self::Request(error) => error.reject_reason(),
         }
+    }
+
+    /// Whether a worker of another version might have understood it.
+    pub fn is_unknown_version(&self) -> bool {
+        matches!(self, Self::Contract | Self::Message(MessageError::UnsupportedVersion { .. }))
     }
 }
 
@@ -68,6 +76,9 @@ impl<'c> Record<'c> {
             Some(body) => Message::parse(body.as_bytes()).map_err(Unacceptable::from),
         };
         let explicit_key = message.as_ref().ok().and_then(|message| message.idempotency_key.clone());
+        let contract = raw.message_attributes.get(attributes::CONTRACT);
+        let message =
+            message.and_then(|message| if speaks(contract) { Ok(message) } else { Err(Unacceptable::Contract) });
         let attached = raw.message_attributes.get(attributes::KEY).and_then(|value| value.string_value.as_deref());
         let accepted = message.and_then(|message| Ok(config.accept(message, attached, &message_id)?));
         Ok(Self {
@@ -103,4 +114,10 @@ impl<'c> Record<'c> {
         let (sent_ms, receive_count) = (self.sent_ms, self.receive_count);
         Delivery { sent_ms, received_ms, receive_count, now_ms, jitter: fastrand::u32(..) }
     }
+}
+
+/// Whether a message's attributes are of the version that is spoken here. Not every producer says it.
+fn speaks(contract: Option<&SqsMessageAttribute>) -> bool {
+    let said = |contract: &SqsMessageAttribute| contract.string_value.as_deref().and_then(|text| text.parse().ok());
+    contract.is_none_or(|contract| said(contract) == Some(message::VERSION))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aws_sdk_sqs::types::Message;
 use everfresh_core::metrics;
+use everfresh_enqueue::attributes;
 use everfresh_local::faults::{Fault, On};
 use everfresh_testing::{Breaks, Make, World, n, number, pause, s, text};
 use everfresh_worker::handler::BatchError;
@@ -352,4 +353,49 @@ async fn a_rejected_leader_leaves_the_lead_to_the_next_record_of_its_page() {
     assert_eq!(world.origin.renders(), 2);
     assert_eq!(world.waiting().await, 0);
     assert_eq!(world.dead_letters().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_of_a_contract_version_that_is_not_spoken_is_dead_lettered_and_counted() {
+    let body = |v| format!(r#"{{"v":{v},"tenant":"acme","path":"{PAGE}","idempotency_key":"mine"}}"#);
+    let newer = format!(r#"{{"v":2,"tenant":"acme","path":"{PAGE}","priority":"high"}}"#);
+    // Body, attribute, the key under which it stays recognisable; none for the message id.
+    let cases = [
+        (body(2), "2", None),
+        (newer, "2", None),
+        (body(2), "1", None),
+        (body(1), "2", Some("mine")),
+        (body(1), "one", Some("mine")),
+    ];
+    for (body, contract, key) in cases {
+        let world = World::new().await;
+        let sandbox = world.sandbox().await;
+        let id = world.send_with(&body, &[(attributes::CONTRACT, contract)]).await;
+        sandbox.turn().await;
+        assert_eq!(sandbox.total(metrics::UNKNOWN_VERSION), 1, "{body} {contract}");
+        assert_eq!(sandbox.total(metrics::REJECTED), 1, "{body} {contract}");
+        assert!(world.rows(&world.pk(PAGE)).await.is_empty(), "nothing is done on a guess: {body} {contract}");
+        assert_eq!((world.origin.renders(), world.waiting().await), (0, 0));
+        let letters = world.dead_letters().await;
+        let [letter] = letters.as_slice() else { panic!("{} dead letters", letters.len()) };
+        assert_eq!(letter.body(), Some(body.as_str()), "as it came, for a worker that understands it");
+        assert_eq!(attribute(letter, "reason"), "bad_message");
+        assert_eq!(attribute(letter, "everfresh-key"), key.unwrap_or(&id));
+        assert_eq!(attribute(letter, attributes::CONTRACT), contract);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_names_the_contract_or_none_is_handled_and_not_counted() {
+    let named = [(attributes::CONTRACT, "1"), (attributes::PRODUCER, "shop"), (attributes::VERSION, "99.0")];
+    for attributes in [&named[..], &[]] {
+        let world = World::new().await;
+        let sandbox = world.sandbox().await;
+        let id = world.send_with(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#), attributes).await;
+        world.send("poison").await;
+        sandbox.turn().await;
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
+        assert_eq!(world.published(PAGE).await.as_deref(), Some("one"));
+        assert_eq!((sandbox.total(metrics::REJECTED), sandbox.total(metrics::UNKNOWN_VERSION)), (1, 0));
+    }
 }

@@ -76,18 +76,6 @@ pub fn key_of_message(
     }
 }
 
-/// The key under which a deployment warms a page at most once.
-///
-/// For `prewarm` only: a `changed` request under a key that can be foretold would swallow the second change.
-pub fn prewarm_key(page: PageHash, deploy: u64, policy: &str) -> Result<IdempotencyKey, KeyError> {
-    let digest = FieldDigest::new("everfresh-prewarm")
-        .field(page.to_string().as_bytes())
-        .number(deploy)
-        .field(policy.as_bytes())
-        .finish();
-    IdempotencyKey::parse(&format!("prewarm-{digest}"))
-}
-
 /// Sort key of a request's record.
 pub fn req_sk(key: &IdempotencyKey) -> String {
     format!("REQ#{key}")
@@ -207,16 +195,6 @@ mod tests {
         assert_eq!(key(None, Some("old-id")).unwrap().as_str(), "old-id");
         assert_eq!(key(None, None).unwrap().as_str(), "new-id");
         assert!(key(None, Some("not#allowed")).is_err());
-    }
-
-    #[test]
-    fn prewarm_key_follows_page_deployment_and_policy() {
-        let page = |text| PageHash::of(&CanonicalPath::stored(text).unwrap());
-        let key = prewarm_key(page("/a"), 7, "p1").unwrap();
-        assert_eq!(prewarm_key(page("/a"), 7, "p1").unwrap(), key);
-        assert_ne!(prewarm_key(page("/b"), 7, "p1").unwrap(), key);
-        assert_ne!(prewarm_key(page("/a"), 8, "p1").unwrap(), key);
-        assert_ne!(prewarm_key(page("/a"), 7, "p2").unwrap(), key);
     }
 
     #[test]

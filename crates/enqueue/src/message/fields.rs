@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{MAX_MESSAGE_BYTES, MessageError};
+use super::{MAX_MESSAGE_BYTES, MessageError, VERSION};
 
 /// Fields in the order they came, doubles included.
 pub(super) struct Fields(pub(super) Vec<(String, Scalar)>);
@@ -28,6 +28,14 @@ impl Fields {
             Ok(fields) => Ok(fields),
             Err(error) if error.is_data() => Err(MessageError::NotAnObject),
             Err(error) => Err(MessageError::NotJson { line: error.line(), column: error.column() }),
+        }
+    }
+
+    /// The version that the object says it has, if it is not the one that is read here.
+    pub(super) fn other_version(&self) -> Option<u64> {
+        match self.0.iter().find(|(name, _)| name == "v") {
+            Some((_, Scalar::Integer(version))) if *version != VERSION => Some(*version),
+            Some(_) | None => None,
         }
     }
 }

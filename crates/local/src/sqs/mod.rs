@@ -38,6 +38,9 @@ use tokio::sync::Mutex;
 use self::journal::{Entry, Journal};
 use crate::{ACCOUNT, REGION};
 
+/// X-Ray's trace context, the one system attribute that a sender may set.
+const TRACE_HEADER: &str = "AWSTraceHeader";
+
 /// The engine. Clones share the queues.
 #[derive(Clone)]
 pub struct Sqs {
@@ -282,8 +285,13 @@ impl Ledger {
                 *shown = value.to_string();
             }
         }
-        if let Some(group) = entry.input.message_group_id.filter(|_| !message.attributes.is_empty()) {
-            message.attributes.insert("MessageGroupId".to_owned(), group);
+        // What the engine does not keep. Seen by whoever asked for any system attribute at all.
+        if !message.attributes.is_empty() {
+            let trace = entry.input.message_system_attributes.get(TRACE_HEADER);
+            let trace =
+                trace.and_then(|header| header.string_value.clone()).map(|header| (TRACE_HEADER.to_owned(), header));
+            let group = entry.input.message_group_id.map(|group| ("MessageGroupId".to_owned(), group));
+            message.attributes.extend(trace.into_iter().chain(group));
         }
         Ok(())
     }
