@@ -65,12 +65,11 @@ KEY = "cdn Resources PageCachePolicy Properties CachePolicyConfig"
     put("cdn Resources SignedRequestPolicy Properties OriginRequestPolicyConfig HeadersConfig", {"HeaderBehavior": "none"}),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_TRUST_HOST_HEADER", "false"),
     put(f"{RESOURCES} Cdn {PROPERTIES} Parameters PreviewCookie", ""),
-    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters TagHeader", "X-Tags"),
     rewrite("crates/serve/src/rules/preview.rs", '"everfresh-preview"', '"preview"'),
     rewrite("crates/serve/src/serve.rs", "x-everfresh-host", "x-host"),
 )
 def distribution(stack):
-    made = stack.cdn(TagHeader="Cache-Tag", PreviewCookie="everfresh-preview").resources()
+    made = stack.cdn(PreviewCookie="everfresh-preview").resources()
     config = made["Distribution"]["DistributionConfig"]
     for behaviour in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
         named = {"EventType": "viewer-request", "FunctionARN": "${NameHost.FunctionMetadata.FunctionARN}"}
@@ -103,7 +102,5 @@ def distribution(stack):
     if variables.get("EVERFRESH_TRUST_HOST_HEADER") != "true":
         yield "ServeFunction: does not believe the host that it is told"
     given = main.resources(NESTED)["Cdn"]["Parameters"]
-    if given["TagHeader"] != variables.get("EVERFRESH_TAG_HEADER") or config["CacheTagConfig"] != {"HeaderName": "Cache-Tag"}:
-        yield "tags are sent in another header than the distribution reads"
     if f'COOKIE: &str = "{given["PreviewCookie"]}"' not in stack.code("serve/src"):
         yield "the serving function reads another preview cookie than the distribution lets through"

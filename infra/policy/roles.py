@@ -2,7 +2,7 @@
 
 import re
 
-from policy.rule import ALL_ON, BUS, KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, TOPIC, drop, put, rewrite, rule, statements
+from policy.rule import ALL_ON, KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, drop, put, rewrite, rule, statements
 from reading import many
 
 # X-Ray's calls know no resource. Nothing else may do without one.
@@ -36,13 +36,9 @@ SERVE_MAY = {
     "Logs": (LOGS[0], LOGS[1] % "Serve"),
     "Traces": TRACES,
 }
-DISTRIBUTION = "arn:aws:cloudfront::111122223333:distribution/${Cdn.Outputs.DistributionId}"
 NONCES = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["NONCE#*"]}}
 ROLE_CASES = [
     ({}, {}, {}),
-    ({"EventTarget": BUS}, {"Events": ("events:PutEvents sns:Publish", BUS)}, {}),
-    ({"EventTarget": TOPIC}, {"Events": ("events:PutEvents sns:Publish", TOPIC)}, {}),
-    ({"InvalidateCdn": "true"}, {"Cdn": ("cloudfront:CreateInvalidation", DISTRIBUTION)}, {}),
     ({"RevalidateKeys": KEYS}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
     (
         {"Config": "s3://settings/site/everfresh.toml"},
@@ -90,10 +86,10 @@ OTHER_CALLS = {
     "change_message_visibility_batch": "sqs:ChangeMessageVisibility", "put_events": "events:PutEvents", "publish": "sns:Publish",
     "create_invalidation": "cloudfront:CreateInvalidation", "invoke": "lambda:InvokeFunction",
 }  # fmt: skip
-# Lambda's own calls on behalf of the function, and those of code that is still to come.
+# Lambda's own calls on behalf of the function.
 NOT_IN_THE_CODE = {
     "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "logs:CreateLogStream", "logs:PutLogEvents",
-    *WITHOUT_RESOURCE, "events:PutEvents", "sns:Publish", "cloudfront:CreateInvalidation",
+    *WITHOUT_RESOURCE,
 }  # fmt: skip
 
 
@@ -111,7 +107,7 @@ NOT_IN_THE_CODE = {
         [{"Fn::GetAtt": ["Queue", "Arn"]}, {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}],
     ),
     drop(f"{SERVE_STATEMENTS} 6 Fn::If 1 Condition"),
-    put(f"{WORKER_STATEMENTS} 7 Fn::If 0", "MakesTable"),
+    put(f"{SERVE_STATEMENTS} 6 Fn::If 0", "MakesTable"),
     put(f"{RESOURCES} ServeRole {PROPERTIES} ManagedPolicyArns", ["arn:aws:iam::aws:policy/AdministratorAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Policies", ["AmazonDynamoDBFullAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Role", {"Fn::GetAtt": ["WorkerRole", "Arn"]}),

@@ -8,13 +8,12 @@ NESTED, ALARM, PERMISSION = "AWS::Serverless::Application", "AWS::CloudWatch::Al
 DAY, KIB = 24 * 60 * 60, 1024
 
 # Everything that is off by default, switched on.
-BUS = "arn:aws:events:eu-west-1:111122223333:event-bus/site"
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:site"
 KEYS = "0123456789abcdef0123456789abcdef"
-ALL_ON = {"RevalidateKeys": KEYS, "PreviewKeys": KEYS, "EventTarget": BUS, "InvalidateCdn": "true"}
+ALL_ON = {"RevalidateKeys": KEYS, "PreviewKeys": KEYS}
 
 # Variables that the template may set for code that is still to come. Who writes that code takes its variable out.
-NOT_YET_READ = {"EVERFRESH_REVALIDATE_KEYS", "EVERFRESH_EVENT_TARGET", "EVERFRESH_CDN_DISTRIBUTION"}
+NOT_YET_READ = {"EVERFRESH_REVALIDATE_KEYS"}
 
 
 class Stack:

@@ -27,7 +27,6 @@ REGION, STACK = "eu-west-1", "everfresh"
 LEFT_OUT_RESOURCES = ("Cdn", "Alarms", "Dashboard", "DeploymentRole")
 LEFT_OUT_PROPERTIES = (("WorkerFunction", "DeploymentPreference"), ("ServeFunction", "DeploymentPreference"))
 LEFT_OUT_OUTPUTS = ("DistributionId", "SiteDomain")
-LEFT_OUT_CONDITION = "InvalidatesCdn"  # what is asked of the distribution that is left out
 
 # What must be there afterwards, however the rest changes.
 MUST_DEPLOY = {
@@ -246,16 +245,7 @@ def without_the_left_out(template):
         del template["Resources"][resource]["Properties"][name]
     for name in LEFT_OUT_OUTPUTS:
         del template["Outputs"][name]
-
-    def prune(node):
-        if isinstance(node, dict):
-            branch = node.get("Fn::If")
-            if branch and branch[0] == LEFT_OUT_CONDITION:
-                return prune(branch[2])
-            return {key: prune(value) for key, value in node.items()}
-        return [prune(item) for item in node] if isinstance(node, list) else node
-
-    return prune(template)
+    return template
 
 
 def suit_the_emulator(template, parameters):
