@@ -11,8 +11,11 @@ LADDER = {
     "batching_window_ms": "EVERFRESH_BATCHING_WINDOW_MS", "lease_ms": "EVERFRESH_LEASE_MS",
     "renew_interval_ms": "EVERFRESH_RENEW_INTERVAL_MS", "epsilon_ms": "EVERFRESH_EPSILON_MS", "clock_error_ms": "EVERFRESH_CLOCK_ERROR_MS",
 }  # fmt: skip
-# What the serving function may take besides waiting: its calls, their retries, and the wish that it sends after the reply.
-BESIDES_WAITING_MS = 8_000
+# What the serving function does without these variables: the code is asked whether that is so.
+SERVE_DEFAULTS = {
+    "EVERFRESH_VISIT_MS": ("wait_ms.saturating_add(3_000).max(8_000)", lambda wait_ms: max(8_000, wait_ms + 3_000)),
+    "EVERFRESH_FUNCTION_TIMEOUT_MS": ("15_000", lambda _: 15_000),
+}
 
 
 @rule(
@@ -30,9 +33,15 @@ BESIDES_WAITING_MS = 8_000
     put(f"{RESOURCES} WorkerFunction {PROPERTIES} Events LowPriorityQueue Properties MaximumBatchingWindowInSeconds", 20),
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables EVERFRESH_LEASE_MS"),
     rewrite("crates/core/src/config/ladder.rs", "lease_ms: 30_000", "lease_ms: 45_000"),
+    drop(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_FUNCTION_TIMEOUT_MS"),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_VISIT_MS", 8000),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} Timeout", 25),
+    rewrite("crates/serve/src/settings.rs", "AFTER_REPLY_MS: u64 = 3_000", "AFTER_REPLY_MS: u64 = 8_000"),
+    rewrite("crates/serve/src/settings.rs", ".max(8_000)", ".max(6_000)"),
 )
 def ladder(stack):
-    for parameters in extremes(stack.templates["main"], ["RenderTime", "BatchingWindow", "ReaderWait"]):
+    yield from visits(stack)
+    for parameters in extremes(stack.templates["main"], ["RenderTime", "BatchingWindow"]):
         main = stack.main(**parameters)
         worker, serve = (main.resources(LAMBDA)[name] for name in ("WorkerFunction", "ServeFunction"))
         variables = worker["Environment"]["Variables"]
@@ -53,9 +62,6 @@ def ladder(stack):
             "the worker's time-out is what it is told": worker["Timeout"] * 1000 == told["function_timeout_ms"],
             "both functions have one epsilon": serve["Environment"]["Variables"]["EVERFRESH_EPSILON_MS"]
             == variables["EVERFRESH_EPSILON_MS"],
-            "a reader's wait ends before the function": int(serve["Environment"]["Variables"]["EVERFRESH_WAIT_MS"])
-            + BESIDES_WAITING_MS
-            < serve["Timeout"] * 1000,
         }
         for name in ("Queue", "LowPriorityQueue"):
             rungs[f"{name}'s visibility is what the worker is told"] = (
@@ -72,6 +78,27 @@ def ladder(stack):
         usual = int(stack.main().resources(LAMBDA)["WorkerFunction"]["Environment"]["Variables"][variable])
         if int(default.replace("_", "")) != usual:
             yield f"{variable} is {usual} by default, in the code {default}"
+
+
+def visits(stack):
+    """A reader's wait, the visit that it is part of, and the function's time-out, as the serving function checks them at its start."""
+    code = stack.sources["crates/serve/src/settings.rs"]
+    for_body_ms, after_reply_ms = (
+        int(re.findall(rf"{name}: u64 = ([\d_]+);", code)[0].replace("_", "")) for name in ("FOR_BODY_MS", "AFTER_REPLY_MS")
+    )
+    for variable, (default, _) in SERVE_DEFAULTS.items():
+        if f'variables.or("{variable}", {default})' not in code:
+            yield f"the serving function has another default for {variable} than {default}"
+    allowed = stack.templates["main"]["Parameters"]["ReaderWait"]
+    for wait in range(allowed["MinValue"], allowed["MaxValue"] + 1):
+        serve = stack.main(ReaderWait=wait).resources(LAMBDA)["ServeFunction"]
+        told = serve["Environment"]["Variables"]
+        wait_ms = int(told["EVERFRESH_WAIT_MS"])
+        visit_ms, function_ms = (int(told.get(name, default(wait_ms))) for name, (_, default) in SERVE_DEFAULTS.items())
+        if not wait_ms + for_body_ms <= visit_ms <= function_ms - after_reply_ms:
+            yield f"the serving function does not start with ReaderWait {wait}: a visit of {visit_ms} ms in {function_ms} ms"
+        if function_ms != serve["Timeout"] * 1000:
+            yield f"the serving function takes {function_ms} ms for its time-out, which is {serve['Timeout']} s"
 
 
 WORKER_VARIABLES = f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables"

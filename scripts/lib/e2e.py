@@ -384,8 +384,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         site, emulator = Site(), Emulator(pathlib.Path(folder))
         try:
-            # A short ladder and few attempts, so that nobody waits for long; keys, so that their policy is deployed too.
-            settings = {"RenderTime": "short", "MaxAttempts": 2, "RevalidateKeys": secrets.token_hex(32)}
+            # A short ladder and few attempts, so that nobody waits for long; keys, so that their policy is deployed too. A reader waits as
+            # long as a busy machine may take to start a worker.
+            settings = {"RenderTime": "short", "MaxAttempts": 2, "ReaderWait": 20, "RevalidateKeys": secrets.token_hex(32)}
             redeploy = functools.partial(deploy, emulator, options.bootstraps, **settings)
             outputs = redeploy()
             domain = deploy_cdn(emulator, outputs)
