@@ -3,7 +3,7 @@
 import json
 import re
 
-from policy.rule import ALARM, LAMBDA, PROPERTIES, QUEUE, RESOURCES, TOPIC, drop, put, rewrite, rule
+from policy.rule import ALARM, LAMBDA, NESTED, PROPERTIES, QUEUE, RESOURCES, TOPIC, drop, put, rewrite, rule
 from reading import Evaluated
 
 SLIS = {
@@ -43,18 +43,24 @@ def dashboard_metrics(stack):
     put("dashboard Resources Dashboard Properties DashboardBody", {"Fn::Sub": '{"widgets": []}'}),
     put(
         "dashboard Resources Dashboard Properties DashboardBody",
-        {"Fn::Sub": '{"widgets": [{"properties": {"metrics": [["Everfresh", "hits", "service", "serve"]]}}]}'},
+        {"Fn::Sub": '{"widgets": [{"properties": {"metrics": [["Everfresh", "hits", "service", "serve", "stack", "stack"]]}}]}'},
     ),
+    drop("alarms Resources HashMismatches Properties Dimensions 1"),
+    put("alarms Resources FailureRate Properties Metrics 1 MetricStat Metric Dimensions 1 Value", "everfresh"),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_STACK", "everfresh"),
+    drop(f"{RESOURCES} Dashboard {PROPERTIES} Parameters Stack"),
     rewrite("crates/core/src/metrics.rs", 'count("duplicates_prevented")', 'count("duplicates")'),
     rewrite("crates/core/src/metrics.rs", '"Everfresh"', '"Fresh"'),
-    rewrite("crates/core/src/metrics.rs", '[["service"]]', '[["function"]]'),
+    rewrite("crates/core/src/metrics.rs", '[["service", "stack"]]', '[["service"]]'),
     rewrite("crates/worker/src/handler.rs", "metrics::CONFIGURATION_SKEW", "metrics::BUSY"),
     rewrite("crates/serve/src/telling.rs", '.line("serve"', '.line("reader"'),
 )
 def metrics(stack):
     code = stack.sources["crates/core/src/metrics.rs"]
     [namespace] = re.findall(r'NAMESPACE: &str = "(\w+)"', code)
-    [dimension] = re.findall(r'"Dimensions": \[\["(\w+)"\]\]', code)
+    [written] = re.findall(r'"Dimensions": \[\[([^\]]*)\]\]', code)
+    if written != '"service", "stack"':
+        yield f"the code writes the dimensions {written}"
     constants = dict(re.findall(r'pub const (\w+): Metric = (?:count\(|Metric \{ name: )"(\w+)"', code))
     emitted = {}
     for service in ("worker", "serve"):
@@ -62,6 +68,12 @@ def metrics(stack):
         if not re.search(rf'\.line\("{service}"', source):
             yield f"no line of metrics is written for the service {service}"
         emitted[service] = {name for constant, name in constants.items() if f"metrics::{constant}" in source}
+    for name, function in stack.main().resources(LAMBDA).items():
+        if function["Environment"]["Variables"].get("EVERFRESH_STACK") != "stack":
+            yield f"{name}: does not know its stack, so that two stacks share their metrics"
+    for name, nested in stack.main().resources(NESTED).items():
+        if name != "Cdn" and nested["Parameters"].get("Stack") != "stack":
+            yield f"{name}: looks at another stack"
     queues = {queue["QueueName"] for queue in stack.main().resources(QUEUE).values()}
     functions = {function["FunctionName"] for function in stack.main().resources(LAMBDA).values()}
     alarms = stack.alarms().resources(ALARM)
@@ -74,8 +86,8 @@ def metrics(stack):
         elif space == "AWS/Lambda":
             fits = dimensions.get("FunctionName") in functions and dimensions.get("Resource", ":live").endswith(":live")
         else:
-            service = dimensions.get(dimension)
-            fits = space == namespace and set(dimensions) == {dimension} and name in emitted.get(service, ())
+            service = dimensions.get("service")
+            fits = space == namespace and dimensions == {"service": service, "stack": "stack"} and name in emitted.get(service, ())
         if not fits:
             yield f"{where}: there is no {space} {name} with {dimensions}"
     for name, metric in SLIS.items():

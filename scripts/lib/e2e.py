@@ -325,8 +325,11 @@ def logs_tell_of_metrics_and_no_refusal(e):
         lines = [event["message"] for page in pages for event in page["events"]]
         refusals = [line for line in lines if "not authorized" in line or "AccessDenied" in line]
         assert not refusals, f"{service} lacks a permission: {refusals[0]}"
-        counted[service] = sum(f'"service":"{service}"' in line and '"Namespace":"Everfresh"' in line for line in lines)
-        assert counted[service], f"{service} tells of no metrics"
+        of_metrics = [json.loads(line) for line in lines if '"Namespace":"Everfresh"' in line]
+        assert of_metrics, f"{service} tells of no metrics"
+        for line in of_metrics:
+            assert (line["service"], line["stack"]) == (service, STACK), line
+        counted[service] = len(of_metrics)
     return f"lines of metrics: {counted['worker']} of the worker, {counted['serve']} of the serving function"
 
 

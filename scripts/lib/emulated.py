@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "infra"))
 from reading import load  # noqa: E402
 
-REGION, STACK = "eu-west-1", "everfresh"
+REGION, STACK = "eu-west-1", "shop"
 
 # All of template.yaml is deployed but for this: what the emulator cannot show, or has nobody to show it to.
 LEFT_OUT_RESOURCES = ("Cdn", "Alarms", "Dashboard", "DeploymentRole")
