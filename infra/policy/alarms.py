@@ -15,6 +15,15 @@ SLIS = {
 }  # fmt: skip
 
 
+READERS = " + ".join(f"FILL({kind}, 0)" for kind in ("fresh", "stale", "expired", "missing", "unavailable"))
+EXPRESSIONS = {
+    "FailureRate": "IF(received >= 20, 100 * FILL(failed, 0) / received, 0)",
+    "LockContention": "IF(received >= 20, 100 * FILL(contended, 0) / received, 0)",
+    "DuplicatesPrevented": "IF(received >= 100, 100 * FILL(duplicates, 0) / received, 0)",
+    "Unavailable": f"IF({READERS} >= 20, 100 * FILL(unavailable, 0) / ({READERS}), 0)",
+}
+
+
 def alarm_metrics(alarm):
     """Namespace, name and dimensions of everything that an alarm looks at."""
     looked_at = [entry["MetricStat"]["Metric"] for entry in alarm.get("Metrics", []) if "MetricStat" in entry] or [alarm]
@@ -97,6 +106,33 @@ def metrics(stack):
             yield f"the dashboard does not show {metric}"
     if alarms["Staleness"].get("ExtendedStatistic") != "p99":
         yield "alarm Staleness: must look at the 99th percentile"
+
+
+@rule(
+    "percentages are of what they say, and are not taken of a handful",
+    put("alarms Resources Unavailable Properties Metrics 0 Expression", EXPRESSIONS["Unavailable"].replace(" + FILL(unavailable, 0)", "")),
+    put("alarms Resources FailureRate Properties Metrics 0 Expression", "100 * FILL(failed, 0) / received"),
+    put("alarms Resources LockContention Properties Metrics 1 MetricStat Metric MetricName", "busy"),
+    put("alarms Resources Unavailable Properties Metrics 1 MetricStat Stat", "SampleCount"),
+    put("alarms Resources Unavailable Properties Metrics 2 MetricStat Period", 300),
+)
+def percentages(stack):
+    ids = {"contended": "lock_contention", "duplicates": "duplicates_prevented"}
+    alarms = {name: alarm for name, alarm in stack.alarms().resources(ALARM).items() if "Metrics" in alarm}
+    if set(alarms) != set(EXPRESSIONS):
+        yield f"alarms with expressions are {', '.join(alarms)}"
+    for name, alarm in alarms.items():
+        [expression] = [entry["Expression"] for entry in alarm["Metrics"] if "Expression" in entry]
+        if expression != EXPRESSIONS.get(name):
+            yield f"alarm {name}: {expression}"
+        looked_at = {entry["Id"]: entry["MetricStat"] for entry in alarm["Metrics"] if "MetricStat" in entry}
+        for metric_id, looked in looked_at.items():
+            if looked["Metric"]["MetricName"] != ids.get(metric_id, metric_id):
+                yield f"alarm {name}: {metric_id} is {looked['Metric']['MetricName']}"
+        if {looked["Stat"] for looked in looked_at.values()} != {"Sum"}:
+            yield f"alarm {name}: must add up what it compares"
+        if len({looked["Period"] for looked in looked_at.values()}) != 1:
+            yield f"alarm {name}: compares different periods"
 
 
 @rule(
