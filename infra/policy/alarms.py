@@ -16,8 +16,16 @@ SLIS = {
 
 
 READERS = " + ".join(f"FILL({kind}, 0)" for kind in ("fresh", "stale", "expired", "missing", "unavailable"))
+# What brings the old version back. Nothing that a producer can cause by itself, as it can a mismatch of hashes.
+WATCHING = {
+    "WorkerFunction": {"WorkerErrors", "FailuresWhileDeploying"},
+    "ServeFunction": {"ServeErrors", "Unavailable"},
+}
+# What is for deployments alone and would only be noise at other times.
+TELLS_NOBODY = {"FailuresWhileDeploying"}
 EXPRESSIONS = {
     "FailureRate": "IF(received >= 20, 100 * FILL(failed, 0) / received, 0)",
+    "FailuresWhileDeploying": "IF(received >= 20, 100 * FILL(failed, 0) / received, 0)",
     "LockContention": "IF(received >= 20, 100 * FILL(contended, 0) / received, 0)",
     "DuplicatesPrevented": "IF(received >= 100, 100 * FILL(duplicates, 0) / received, 0)",
     "Unavailable": f"IF({READERS} >= 20, 100 * FILL(unavailable, 0) / ({READERS}), 0)",
@@ -143,19 +151,38 @@ def percentages(stack):
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms"),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} DeploymentPreference Alarms 0", {"Fn::GetAtt": ["Alarms", "Outputs.Nobody"]}),
     drop("alarms Outputs UnavailableAlarm"),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms 1", {"Fn::GetAtt": ["Alarms", "Outputs.HashMismatchesAlarm"]}),
+    put("alarms Outputs FailuresWhileDeployingAlarm Value", {"Ref": "FailureRate"}),
+    put("alarms Resources FailuresWhileDeploying Properties AlarmActions", [TOPIC]),
+    put("alarms Resources FailuresWhileDeploying Properties Threshold", 10),
+    put("alarms Resources FailuresWhileDeploying Properties EvaluationPeriods", 6),
+    put("alarms Parameters UnavailablePercent Default", 10),
+    put("main Parameters Rollout AllowedValues", ["AllAtOnce", "Canary1Percent5Minutes"]),
 )
 def alarming(stack):
     alarms = Evaluated(stack.templates["alarms"], Stack="stack", AlarmTopic=TOPIC).resources(ALARM)
     for name, alarm in alarms.items():
-        if alarm.get("AlarmActions") != [TOPIC]:
-            yield f"alarm {name}: tells nobody"
+        told = [alarm[actions] for actions in ("AlarmActions", "OKActions") if actions in alarm]
+        if told != ([] if name in TELLS_NOBODY else [[TOPIC], [TOPIC]]):
+            yield f"alarm {name}: tells {told or 'nobody'}"
         if alarm.get("TreatMissingData") != "notBreaching":
             yield f"alarm {name}: a quiet night is no alarm"
         if "Metrics" in alarm and len([entry for entry in alarm["Metrics"] if entry.get("ReturnData") is not False]) != 1:
             yield f"alarm {name}: must look at one result"
     outputs = stack.templates["alarms"]["Outputs"]
+    steps = stack.templates["main"]["Parameters"]["Rollout"]["AllowedValues"]
+    part = min(int(percent) for step in steps for percent in re.findall(r"(\d+)Percent", step))
+    minutes = min(int(minutes) for step in steps for minutes in re.findall(r"Canary\d+Percent(\d+)Minutes", step))
     for name, function in stack.main().resources(LAMBDA).items():
-        watching = function.get("DeploymentPreference", {}).get("Alarms", [])
-        known = [alarm for alarm in watching if alarm.removeprefix("${Alarms.Outputs.").removesuffix("}") in outputs]
-        if not watching or len(known) != len(watching):
-            yield f"{name}: no alarm brings the old version back, or one that there is not"
+        watching = set()
+        for reference in function.get("DeploymentPreference", {}).get("Alarms", []):
+            output = reference.removeprefix("${Alarms.Outputs.").removesuffix("}")
+            watching.add(outputs.get(output, {}).get("Value", {}).get("Ref", f"{output}, which there is not"))
+        if watching != WATCHING[name]:
+            yield f"{name}: what brings the old version back is {', '.join(sorted(watching)) or 'nothing'}"
+        for alarm in watching & set(EXPRESSIONS) & set(alarms):
+            if alarms[alarm]["Threshold"] * 2 > part:
+                yield f"alarm {alarm}: does not notice when all of the {part} percent fail that a new version gets first"
+            periods = {entry["MetricStat"]["Period"] for entry in alarms[alarm]["Metrics"] if "MetricStat" in entry}
+            if alarms[alarm]["EvaluationPeriods"] * max(periods) > minutes * 60:
+                yield f"alarm {alarm}: comes after the {minutes} minutes of a new version's trial"
