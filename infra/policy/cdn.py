@@ -65,6 +65,10 @@ KEY = "cdn Resources PageCachePolicy Properties CachePolicyConfig"
     put("cdn Resources SignedRequestPolicy Properties OriginRequestPolicyConfig HeadersConfig", {"HeaderBehavior": "none"}),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_TRUST_HOST_HEADER", "false"),
     put(f"{RESOURCES} Cdn {PROPERTIES} Parameters PreviewCookie", ""),
+    drop(f"{BEHAVIOUR} CustomErrorResponses"),
+    drop(f"{BEHAVIOUR} CustomErrorResponses 2"),
+    put(f"{BEHAVIOUR} CustomErrorResponses 1 ErrorCachingMinTTL", 10),
+    put(f"{BEHAVIOUR} CustomErrorResponses 0 ResponsePagePath", "/sorry.html"),
     rewrite("crates/serve/src/rules/preview.rs", '"everfresh-preview"', '"preview"'),
     rewrite("crates/serve/src/serve.rs", "x-everfresh-host", "x-host"),
 )
@@ -87,6 +91,9 @@ def distribution(stack):
         yield "PageCachePolicy: the host must be in the key, and no other header"
     if key["CookiesConfig"] != {"CookieBehavior": "whitelist", "Cookies": ["everfresh-preview"]}:
         yield "PageCachePolicy: previews must be in the key, and no other cookie"
+    passed_on = [{"ErrorCode": status, "ErrorCachingMinTTL": 0} for status in (500, 502, 503, 504)]
+    if sorted(config.get("CustomErrorResponses", []), key=lambda entry: entry["ErrorCode"]) != passed_on:
+        yield "errors are kept, or replaced, by the distribution"
     [signed] = config["CacheBehaviors"]
     disabled = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
     if (signed["PathPattern"], signed["CachePolicyId"]) != ("/_everfresh/*", disabled) or "POST" not in signed["AllowedMethods"]:
