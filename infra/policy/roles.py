@@ -10,7 +10,7 @@ WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 
 
 TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/${Table}"
-OBJECTS, CONFIG = "arn:aws:s3:::${Bucket}/*/*", "arn:aws:s3:::${Bucket}/everfresh.toml"
+OBJECTS, CONFIG = "arn:aws:s3:::${Bucket}/*/*", "arn:aws:s3:::${Bucket}/everfresh*.toml"
 LOGS = ("logs:CreateLogStream logs:PutLogEvents", "${%sLogs.Arn}")
 TRACES = ("xray:PutTraceSegments xray:PutTelemetryRecords", "*")
 WORKER_MAY = {
@@ -42,8 +42,8 @@ ROLE_CASES = [
     ({"RevalidateKeys": KEYS}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
     (
         {"Config": "s3://settings/site/everfresh.toml"},
-        {"Configuration": ("s3:GetObject", "arn:aws:s3:::settings/site/everfresh.toml")},
-        {"Configuration": ("s3:GetObject", "arn:aws:s3:::settings/site/everfresh.toml")},
+        {"Configuration": ("s3:GetObject", f"{CONFIG} arn:aws:s3:::settings/site/everfresh.toml")},
+        {"Configuration": ("s3:GetObject", f"{CONFIG} arn:aws:s3:::settings/site/everfresh.toml")},
     ),
     ({"SingleTenant": "true"}, {}, {"Artifacts": ("s3:GetObject", "arn:aws:s3:::${Bucket}/*")}),
 ]
@@ -98,6 +98,8 @@ NOT_IN_THE_CODE = {
     put(f"{WORKER_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:Scan"]),
     put(f"{WORKER_STATEMENTS} Sid=Artifacts Action", ["s3:PutObject", "s3:DeleteObject"]),
     drop(f"{WORKER_STATEMENTS} Sid=DeadLetters"),
+    drop(f"{SERVE_STATEMENTS} Sid=Configuration Resource 0"),
+    drop(f"{WORKER_STATEMENTS} Sid=Configuration Resource 1"),
     put(
         f"{SERVE_STATEMENTS} Sid=Ledger Action",
         ["dynamodb:Query", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:PutItem"],
