@@ -2,7 +2,7 @@
 
 import re
 
-from policy.rule import ALL_ON, KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, drop, put, rewrite, rule, statements
+from policy.rule import ALL_ON, KEYS, KMS_KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, drop, put, rewrite, rule, statements
 from reading import many
 
 # X-Ray's calls know no resource. Nothing else may do without one.
@@ -36,10 +36,16 @@ SERVE_MAY = {
     "Logs": (LOGS[0], LOGS[1] % "Serve"),
     "Traces": TRACES,
 }
-NONCES = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["NONCE#*"]}}
+THROUGH = ["dynamodb.eu-west-1.amazonaws.com", "s3.eu-west-1.amazonaws.com"]
+CONDITIONS = {"Keys": {"StringEquals": {"kms:ViaService": THROUGH}}, "Nonces": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["NONCE#*"]}}}
 ROLE_CASES = [
     ({}, {}, {}),
     ({"RevalidateKeys": KEYS}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
+    (
+        {"KeyArns": KMS_KEYS},
+        {"Keys": ("kms:Decrypt kms:GenerateDataKey", KMS_KEYS.replace(",", " "))},
+        {"Keys": ("kms:Decrypt", KMS_KEYS.replace(",", " "))},
+    ),
     (
         {"Config": "s3://settings/site/everfresh.toml"},
         {"Configuration": ("s3:GetObject", f"{CONFIG} arn:aws:s3:::settings/site/everfresh.toml")},
@@ -86,10 +92,10 @@ OTHER_CALLS = {
     "change_message_visibility_batch": "sqs:ChangeMessageVisibility", "put_events": "events:PutEvents", "publish": "sns:Publish",
     "create_invalidation": "cloudfront:CreateInvalidation", "invoke": "lambda:InvokeFunction",
 }  # fmt: skip
-# Lambda's own calls on behalf of the function.
+# Calls that Lambda, DynamoDB and S3 make on behalf of the function.
 NOT_IN_THE_CODE = {
     "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "logs:CreateLogStream", "logs:PutLogEvents",
-    *WITHOUT_RESOURCE,
+    *WITHOUT_RESOURCE, "kms:Decrypt", "kms:GenerateDataKey",
 }  # fmt: skip
 
 
@@ -110,6 +116,9 @@ NOT_IN_THE_CODE = {
     ),
     drop(f"{SERVE_STATEMENTS} 6 Fn::If 1 Condition"),
     put(f"{SERVE_STATEMENTS} 6 Fn::If 0", "MakesTable"),
+    put(f"{SERVE_STATEMENTS} 7 Fn::If 1 Action", ["kms:Decrypt", "kms:GenerateDataKey"]),
+    put(f"{WORKER_STATEMENTS} 7 Fn::If 1 Resource", "*"),
+    drop(f"{WORKER_STATEMENTS} 7 Fn::If 1 Condition"),
     put(f"{RESOURCES} ServeRole {PROPERTIES} ManagedPolicyArns", ["arn:aws:iam::aws:policy/AdministratorAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Policies", ["AmazonDynamoDBFullAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Role", {"Fn::GetAtt": ["WorkerRole", "Arn"]}),
@@ -122,8 +131,7 @@ def roles(stack):
         for name, design in (("WorkerRole", WORKER_MAY | worker_too), ("ServeRole", SERVE_MAY | serve_too)):
             granted = {}
             for statement in statements(made[name]):
-                key = "Condition" if statement["Sid"] == "Nonces" else None
-                if statement["Effect"] != "Allow" or (statement.get("Condition") != (NONCES if key else None)):
+                if statement["Effect"] != "Allow" or statement.get("Condition") != CONDITIONS.get(statement["Sid"]):
                     yield f"{name}{with_what}: {statement['Sid']} has another effect or condition than it was designed to have"
                 if statement["Sid"] in granted:
                     yield f"{name}{with_what}: has {statement['Sid']} twice"
