@@ -11,6 +11,7 @@ WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 
 TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/${Table}"
 OBJECTS, CONFIG = "arn:aws:s3:::${Bucket}/*/*", "arn:aws:s3:::${Bucket}/everfresh*.toml"
+SHIFTS_TRAFFIC = "arn:aws:iam::aws:policy/service-role/AWSCodeDeployRoleForLambdaLimited"
 LOGS = ("logs:CreateLogStream logs:PutLogEvents", "${%sLogs.Arn}")
 TRACES = ("xray:PutTraceSegments xray:PutTelemetryRecords", "*")
 WORKER_MAY = {
@@ -38,8 +39,23 @@ SERVE_MAY = {
 }
 THROUGH = ["dynamodb.eu-west-1.amazonaws.com", "s3.eu-west-1.amazonaws.com"]
 CONDITIONS = {"Keys": {"StringEquals": {"kms:ViaService": THROUGH}}, "Nonces": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["NONCE#*"]}}}
+
+
+def adopted(may):
+    """The same on a table and in a bucket that were there before."""
+    names = {"${Table}": "old-table", "${Bucket}": "old-bucket"}
+    return {sid: (actions, re.sub(r"\$\{(Table|Bucket)\}", lambda name: names[name[0]], on)) for sid, (actions, on) in may.items()}
+
+
+ADOPTED = {"ExistingTable": "old-table", "ExistingBucket": "old-bucket"}
 ROLE_CASES = [
     ({}, {}, {}),
+    (ADOPTED, adopted(WORKER_MAY), adopted(SERVE_MAY)),
+    (
+        ADOPTED | {"SingleTenant": "true", "RevalidateKeys": KEYS},
+        adopted(WORKER_MAY),
+        adopted(SERVE_MAY | {"Artifacts": ("s3:GetObject", "arn:aws:s3:::${Bucket}/*"), "Nonces": ("dynamodb:PutItem", TABLE)}),
+    ),
     ({"RevalidateKeys": KEYS}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
     (
         {"KeyArns": KMS_KEYS},
@@ -123,6 +139,11 @@ NOT_IN_THE_CODE = {
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Policies", ["AmazonDynamoDBFullAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Role", {"Fn::GetAtt": ["WorkerRole", "Arn"]}),
     put(f"{RESOURCES} WorkerRole {PROPERTIES} AssumeRolePolicyDocument Statement 0 Principal", {"AWS": "*"}),
+    put(f"{WORKER_STATEMENTS} Sid=Ledger Resource", {"Fn::Sub": "arn:aws:dynamodb:eu-west-1:111122223333:table/${Table}"}),
+    put(f"{SERVE_STATEMENTS} 6 Fn::If 1 Resource", {"Fn::Sub": "arn:aws:dynamodb:eu-west-1:111122223333:table/${Table}"}),
+    put(f"{RESOURCES} DeploymentRole {PROPERTIES} AssumeRolePolicyDocument Statement 0 Principal", {"AWS": "*"}),
+    put(f"{RESOURCES} DeploymentRole {PROPERTIES} ManagedPolicyArns", ["arn:aws:iam::aws:policy/service-role/AWSCodeDeployRole"]),
+    put(f"{RESOURCES} DeploymentRole {PROPERTIES} Policies", []),
 )
 def roles(stack):
     for parameters, worker_too, serve_too in ROLE_CASES:
@@ -142,32 +163,76 @@ def roles(stack):
                     yield f"{name}{with_what}: {sid} is {granted.get(sid, 'missing')}, designed is {designed.get(sid, 'nothing')}"
             if set(made[name]) != {"AssumeRolePolicyDocument", "Policies"}:
                 yield f"{name}: has more than its own policy"
-            trust = made[name]["AssumeRolePolicyDocument"]["Statement"]
-            if trust != [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}]:
+            if not trusts(made[name], "lambda"):
                 yield f"{name}: can be assumed by others than Lambda"
         if set(made) != {"WorkerRole", "ServeRole", "DeploymentRole"}:
             yield f"there are other roles: {', '.join(made)}"
+        deployment = made["DeploymentRole"]
+        if not trusts(deployment, "codedeploy"):
+            yield "DeploymentRole: can be assumed by others than CodeDeploy"
+        if set(deployment) != {"AssumeRolePolicyDocument", "ManagedPolicyArns"} or deployment["ManagedPolicyArns"] != [SHIFTS_TRAFFIC]:
+            yield f"DeploymentRole: may do something else than {SHIFTS_TRAFFIC}"
     for name, function in stack.main().resources(LAMBDA).items():
         own = name.removesuffix("Function") + "Role"
         if function.get("Role") != f"${{{own}.Arn}}" or "Policies" in function:
             yield f"{name}: must have {own} and nothing else"
 
 
+def trusts(role, service):
+    """Whether this service of AWS, and nobody else, can assume a role."""
+    principal = {"Service": f"{service}.amazonaws.com"}
+    return role["AssumeRolePolicyDocument"]["Statement"] == [{"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}]
+
+
 @rule(
-    "the worker's role has every call that its code makes, and no other",
+    "each function's role has every call that its code makes, and no other",
     rewrite("crates/core/src/ledger/lookup.rs", ".query()", ".scan()"),
     rewrite("crates/core/src/ledger/invalidate.rs", ".batch_get_item()", ".query()"),
     rewrite("crates/core/src/artifacts.rs", ".put_object()", ".delete_object()"),
     put(f"{WORKER_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:ConditionCheckItem"]),
+    rewrite("crates/serve/src/sights.rs", "ledger.lookup_for_reader(", "ledger.record_wanted("),
+    rewrite("crates/serve/src/bodies.rs", "artifacts.download(", "artifacts.upload("),
+    rewrite("crates/enqueue/src/sender.rs", ".send_message()", ".change_message_visibility()"),
+    rewrite("crates/core/src/ledger/invalidate.rs", ".batch_get_item()", ".scan()"),
+    put(f"{SERVE_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:GetItem"]),
+    put(f"{SERVE_STATEMENTS} Sid=Artifacts Action", ["s3:GetObject", "s3:ListBucket"]),
 )
 def calls(stack):
-    code = stack.code("core/src", "worker/src")
+    # The worker may use all of core; the serving function what it reaches there.
+    code = {
+        "WorkerRole": stack.code("core/src", "worker/src"),
+        "ServeRole": stack.code("serve/src", "enqueue/src") + reached(stack.code("serve/src"), stack.code("core/src")),
+    }
+    for name, text in code.items():
+        called = actions_in(text)
+        role = stack.main(**ALL_ON).resources(ROLE)[name]
+        granted = {action for statement in statements(role) for action in many(statement["Action"])}
+        # Of nonces, the rule above knows what may be written.
+        spared = NOT_IN_THE_CODE | ({"dynamodb:PutItem"} if name == "ServeRole" else set())
+        for action in sorted(called - granted):
+            yield f"the code calls {action}, which {name} does not allow"
+        for action in sorted(granted - called - spared):
+            yield f"{name} allows {action}, which the code never calls"
+
+
+def reached(code, core):
+    """The functions of core that this code calls on ledger, artifacts, epochs and configuration, and those that they call, as one text."""
+    bodies = {}
+    for function in re.split(r"\bfn (?=\w)", core)[1:]:
+        name = re.match(r"\w+", function)[0]
+        bodies[name] = bodies.get(name, "") + function
+    found = {}
+    wanted = set(re.findall(r"\b(?:ledger|artifacts|epochs|Config:)\s*[.:](\w+)\(", code))
+    while wanted:
+        name = wanted.pop()
+        if name in bodies and name not in found:
+            found[name] = bodies[name]
+            wanted |= set(re.findall(r"\b(?:self|Self:|ledger|artifacts)\s*[.:](\w+)\(", bodies[name]))
+    return "\n".join(found.values())
+
+
+def actions_in(code):
+    """What IAM calls the SDK calls in a text."""
     called = {f"dynamodb:{action}" for call, action in SDK_CALLS.items() if re.search(rf"\.{call}\(\)", code)}
     called |= {f"dynamodb:{action}" for call, action in TRANSACTED.items() if f"TransactWriteItem::builder().{call}(" in code}
-    called |= {action for call, action in OTHER_CALLS.items() if re.search(rf"\.{call}\(\)", code)}
-    role = stack.main(**ALL_ON).resources(ROLE)["WorkerRole"]
-    granted = {action for statement in statements(role) for action in many(statement["Action"])}
-    for action in sorted(called - granted):
-        yield f"the code calls {action}, which WorkerRole does not allow"
-    for action in sorted(granted - called - NOT_IN_THE_CODE):
-        yield f"WorkerRole allows {action}, which the code never calls"
+    return called | {action for call, action in OTHER_CALLS.items() if re.search(rf"\.{call}\(\)", code)}
