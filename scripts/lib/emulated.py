@@ -125,14 +125,14 @@ class TlsFront(Server):
 
 
 class Origin(Server):
-    """Renders a word for each path. Paths can be made to fail, or to hang until they are let go."""
+    """Renders a word for each path. Paths can be made to fail, always or once, or to hang until they are let go."""
 
     def do_GET(self):
         origin = self.server.origin
         origin.asked.append(self.path)
         if gate := origin.gates.get(self.path):
             gate.wait(120)
-        status = origin.statuses.get(self.path, 200)
+        status = origin.statuses_once.pop(self.path, None) or origin.statuses.get(self.path, 200)
         body = f"<!doctype html><title>{self.path}</title><p>{origin.words.get(self.path, 'first')}</p>".encode()
         self.send_response(status)
         self.send_header("content-type", "text/html")
@@ -148,7 +148,7 @@ class Site:
     """The origin, from the outside."""
 
     def __init__(self):
-        self.asked, self.words, self.statuses, self.gates = [], {}, {}, {}
+        self.asked, self.words, self.statuses, self.statuses_once, self.gates = [], {}, {}, {}, {}
         server = Origin.listen()
         server.origin = self
         self.url = f"http://127.0.0.1:{server.server_port}"
