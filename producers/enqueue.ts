@@ -5,6 +5,8 @@
 // Send with the same key again if you do not know whether the first time worked: two messages with one key are one request. Without a
 // key the queue's message id is the key.
 
+import { realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { SendMessageCommand, SQSClient } from "@aws-sdk/client-sqs";
 
 type Reason = "changed" | "expired" | "prewarm";
@@ -31,15 +33,16 @@ export async function enqueue(sqs: SQSClient, queueUrl: string, wish: Wish): Pro
   return sent.MessageId;
 }
 
-const [tenant, path, key] = process.argv.slice(2);
-const queueUrl = process.env.QUEUE_URL;
-if (!tenant || !path || !queueUrl) {
-  console.error("QUEUE_URL=... node enqueue.js TENANT PATH [KEY]");
-  process.exit(1);
+// The rest is for the command line, and not for who imports this file.
+const isMain = process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url);
+if (isMain) {
+  const [tenant, path, key] = process.argv.slice(2);
+  const queueUrl = process.env.QUEUE_URL;
+  if (!tenant || !path || !queueUrl) {
+    console.error("QUEUE_URL=... node enqueue.js TENANT PATH [KEY]");
+    process.exit(1);
+  }
+  // In a service, take the trace context from your tracer.
+  const wish = { tenant, path, key, traceparent: process.env.TRACEPARENT };
+  console.log(await enqueue(new SQSClient({}), queueUrl, wish));
 }
-// In a service, take the trace context from your tracer.
-const wish = { tenant, path, key, traceparent: process.env.TRACEPARENT };
-enqueue(new SQSClient({}), queueUrl, wish).then(console.log, (error) => {
-  console.error(error);
-  process.exit(1);
-});

@@ -120,6 +120,9 @@ def producers_publish(e):
     shutil.copy(ROOT / "producers/enqueue.ts", compiled.parent)
     tsc = ["node_modules/.bin/tsc", "--strict", "--target", "es2022", "--module", "nodenext", "enqueue.ts"]
     run(tsc, os.environ, compiled.parent)
+    imported = "import { enqueue } from './enqueue.js'; console.log(typeof enqueue)"
+    said = run(["node", "--input-type=module", "--eval", imported], {"PATH": os.environ["PATH"]}, compiled.parent)
+    assert said == "function\n", f"enqueue.ts cannot be imported: {said}"
     # The CLI of version 1 goes to AWS with SQS's calls, whatever AWS_ENDPOINT_URL says.
     cli = e.emulator.work / "bin/aws"
     cli.parent.mkdir()
