@@ -157,8 +157,11 @@ impl Artifacts {
 fn is_missing(error: &SdkError<GetObjectError>) -> bool {
     match (error.raw_response().map(|response| response.status().as_u16()), error.code()) {
         (Some(404), Some("NoSuchKey")) => true,
-        // KMS denies in the same words but for the action, and where there is something to decrypt there is an object.
-        (Some(403), Some("AccessDenied")) => !error.message().is_some_and(|message| message.contains("kms:")),
+        // What is missing here is denied by the action that would tell. Where reading or decrypting itself is denied, there may well be
+        // an object.
+        (Some(403), Some("AccessDenied")) => !error
+            .message()
+            .is_some_and(|message| ["kms:", "s3:GetObject"].iter().any(|action| message.contains(action))),
         _ => false,
     }
 }

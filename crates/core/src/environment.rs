@@ -58,6 +58,11 @@ impl<Get: Fn(&str) -> Option<String>> Variables<Get> {
         }
     }
 
+    /// `EVERFRESH_STACK`: the stack's name among those of its account.
+    pub fn stack_name(&self) -> String {
+        self.set("EVERFRESH_STACK").unwrap_or_else(|| "everfresh".to_owned())
+    }
+
     /// `EVERFRESH_SINGLE_TENANT` and `EVERFRESH_RAW_KEYS` (`true` or `false`): how a table that others share is laid out.
     pub fn layout(&self) -> Result<KeyLayout, SettingsError> {
         Ok(KeyLayout {

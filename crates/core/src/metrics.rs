@@ -141,17 +141,18 @@ impl Metrics {
         self.values.get(&metric).map_or(0, |values| values.iter().sum())
     }
 
-    /// The batch as one line of the embedded metric format.
-    pub fn line(&self, service: &str, now_ms: u64) -> String {
+    /// The batch as one line of the embedded metric format, of this service in this stack: an account may have several.
+    pub fn line(&self, service: &str, stack: &str, now_ms: u64) -> String {
         let declared: Vec<Value> =
             self.values.keys().map(|metric| json!({"Name": metric.name, "Unit": metric.unit})).collect();
         let mut line = json!({
             "_aws": {
                 "Timestamp": now_ms,
-                // One dimension of few values: what varies per page belongs in the logs.
-                "CloudWatchMetrics": [{"Namespace": NAMESPACE, "Dimensions": [["service"]], "Metrics": declared}],
+                // Dimensions of few values: what varies per page belongs in the logs.
+                "CloudWatchMetrics": [{"Namespace": NAMESPACE, "Dimensions": [["service", "stack"]], "Metrics": declared}],
             },
             "service": service,
+            "stack": stack,
         });
         for (metric, values) in &self.values {
             line[metric.name] = match values.as_slice() {
@@ -174,7 +175,7 @@ mod tests {
         metrics.count(COMMITTED);
         metrics.record(REGENERATION_TIME, 120);
         metrics.record(REGENERATION_TIME, 80);
-        let line = metrics.line("worker", 1_763_270_000_000);
+        let line = metrics.line("worker", "everfresh", 1_763_270_000_000);
         assert_eq!(line.lines().count(), 1);
         let line: Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&line["committed"], &line["regeneration_time"]), (&json!(2), &json!([120, 80])));

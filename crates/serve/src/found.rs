@@ -27,6 +27,14 @@ pub(crate) struct Found {
     pub(crate) lost: Option<String>,
 }
 
+impl Found {
+    /// Whether this is an older version than the one that is published.
+    pub(crate) fn stands_in(&self) -> bool {
+        let published = self.look.sight.meta.as_ref();
+        published.is_some_and(|meta| (meta.version, &meta.s3_key) != (self.meta.version, &self.meta.s3_key))
+    }
+}
+
 impl Server {
     /// The body of what is published; if it cannot be had, the last one that could.
     pub(crate) async fn body(&self, visit: &Visit<'_>, look: Look) -> Result<Found, Refusal> {

@@ -209,8 +209,10 @@ impl Pages {
     fn remember(&self, page: &PageKey, sight: &Sight) {
         let mut known = self.known();
         let before = known.get(page);
-        let (good, reads) = before.map_or((None, 0), |before| (before.good, before.reads));
-        let now = Known { sight: sight.clone(), good, reads };
+        let (good, reads) = before.as_ref().map_or((None, 0), |before| (before.good.clone(), before.reads));
+        // A read that comes late knows less than one that began after it.
+        let newest = before.map(|before| before.sight).filter(|known| known.began > sight.began);
+        let now = Known { sight: newest.unwrap_or_else(|| sight.clone()), good, reads };
         let weight = weight(&now);
         known.insert(page.clone(), now, weight);
     }

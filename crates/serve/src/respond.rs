@@ -1,6 +1,6 @@
 //! From what was found to the reply.
 
-use everfresh_core::domain::freshness::Freshness;
+use everfresh_core::domain::freshness::{Freshness, Why};
 use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::seconds;
 use everfresh_core::metrics;
@@ -27,7 +27,11 @@ impl Server {
         let mut sight = found.look.sight.clone();
         // An older version that stands in for the published one is as fresh as it is, not as that one is.
         sight.meta = Some(found.meta.clone());
-        let freshness = sight.freshness(&visit.policy, now_ms);
+        let mut freshness = sight.freshness(&visit.policy, now_ms);
+        // What is published cannot be had. Nobody shall keep the stand-in for what would have been left of its life.
+        if found.stands_in() && matches!(freshness, Freshness::Fresh { .. }) {
+            freshness = Freshness::Stale { why: Why::Age };
+        }
         let (ttl, stale_ms) = ttl(&freshness, &found.meta, now_ms);
         let did = match (before.waited, &freshness) {
             (true, Freshness::Fresh { .. }) => Did::Waited { ttl },

@@ -143,9 +143,10 @@ impl Server {
         let policy = route.policy(self.settings.deploy, self.settings.epsilon_ms);
         let visit = Visit { tenant, page: &page, policy, ends };
         // Each call has its time-out, but there may be many of them.
-        let (found, before) = match timeout_at(ends, self.find(&visit)).await {
+        let mut before = Before::default();
+        let found = match timeout_at(ends, self.find(&visit, &mut before)).await {
             Ok(found) => found?,
-            Err(_) => (self.out_of_time(&visit)?, Before::default()),
+            Err(_) => self.out_of_time(&visit)?,
         };
         let reads = self.pages.served(&page, &found.meta);
         // A visit that waited as long as its wish keeps others quiet would ask for the same a second time.
@@ -155,23 +156,22 @@ impl Server {
     }
 
     /// lookup → (wait) → body.
-    async fn find(&self, visit: &Visit<'_>) -> Result<(Found, Before), Refusal> {
+    async fn find(&self, visit: &Visit<'_>, before: &mut Before) -> Result<Found, Refusal> {
         let look = self.look(visit).await?;
         let met = self.freshness(visit, &look);
         self.count_met(&met);
         // While memory stands in for the table, nothing newer would be seen, however long one waits.
         let in_vain = look.outage.is_some() && look.sight.meta.is_some();
-        let waited = must_wait(&met) && !in_vain;
-        let (look, asked) = if waited { self.wait(visit, look).await? } else { (look, false) };
-        let found = match self.freshness(visit, &look) {
-            Freshness::Missing => return Err(self.not_yet(visit, RETRY_AFTER, "waiting")),
-            Freshness::Gone => return Err(Refusal::Gone),
+        before.waited = must_wait(&met) && !in_vain;
+        let look = if before.waited { self.wait(visit, look, before).await? } else { look };
+        match self.freshness(visit, &look) {
+            Freshness::Missing => Err(self.not_yet(visit, RETRY_AFTER, "waiting")),
+            Freshness::Gone => Err(Refusal::Gone),
             // Better an old page than none: what is Expired was waited for, in vain.
             Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Expired { .. } => {
-                self.body(visit, look).await?
+                self.body(visit, look).await
             }
-        };
-        Ok((found, Before { waited, asked }))
+        }
     }
 
     /// The tenant whose page is asked for. Where a proxy is trusted to name the host, nobody else is.
@@ -206,17 +206,18 @@ impl Server {
         }
     }
 
-    /// Asks for the page and waits for it, as long as a reader can. What was there before is the answer if it does not come. Also says
-    /// whether the queue has the wish.
-    async fn wait(&self, visit: &Visit<'_>, before: Look) -> Result<(Look, bool), Refusal> {
-        let missing = before.sight.meta.is_none();
-        let asked = match self.asking(visit, &before.sight, None) {
+    /// Asks for the page and waits for it, as long as a reader can. What was there already is the answer if it does not come.
+    async fn wait(&self, visit: &Visit<'_>, already: Look, before: &mut Before) -> Result<Look, Refusal> {
+        let missing = already.sight.meta.is_none();
+        match self.asking(visit, &already.sight, None) {
             // Asked before waiting, for nobody else may have.
-            Asking::Ask(wish) => match self.ask(wish).await {
-                false if !missing => return Ok((before, false)),
-                asked => asked,
-            },
-            Asking::Suppressed | Asking::Rendering => false,
+            Asking::Ask(wish) => {
+                before.asked = self.ask(wish).await;
+                if !before.asked && !missing {
+                    return Ok(already);
+                }
+            }
+            Asking::Suppressed | Asking::Rendering => {}
             // The origin is given a rest, or has enough to do: waiting would be in vain.
             Asking::Cooldown { until_ms } if missing => {
                 let seconds = until_ms.saturating_sub(self.now_ms()).div_ceil(1000);
@@ -224,14 +225,11 @@ impl Server {
             }
             Asking::OverBudget if missing => return Err(self.not_yet(visit, 60, "over-budget")),
             Asking::Cooldown { .. } | Asking::OverBudget | Asking::QueueDown | Asking::Nothing => {
-                return Ok((before, false));
+                return Ok(already);
             }
-        };
-        let look = match self.pages.wait(visit.page, &visit.policy, Until::Servable, self.patience(visit)).await {
-            Some(sight) => Look::new(sight),
-            None => before,
-        };
-        Ok((look, asked))
+        }
+        let come = self.pages.wait(visit.page, &visit.policy, Until::Servable, self.patience(visit)).await;
+        Ok(come.map_or(already, Look::new))
     }
 
     /// How long a reader waits for a regeneration. Of the visit's time something is left to fetch what it gives, or what was there before.

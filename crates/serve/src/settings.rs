@@ -41,6 +41,8 @@ pub struct Settings {
     /// must be two seconds more than `EVERFRESH_WAIT_MS`, and three less than `EVERFRESH_FUNCTION_TIMEOUT_MS`, the function's own time-out
     /// (15 s if that is not set).
     pub visit_ms: u64,
+    /// `EVERFRESH_STACK`: by which the metrics of two stacks are told apart.
+    pub stack_name: String,
     /// `EVERFRESH_ASKS_PER_MINUTE`: how many regenerations a tenant's readers may start through one instance.
     pub asks_per_minute: u32,
     /// `EVERFRESH_EARLY_REFRESH_PERCENT`: the last part of a hot page's life in which it is regenerated already; 0 switches it off.
@@ -70,7 +72,7 @@ impl Settings {
             return Err(invalid("EVERFRESH_EARLY_REFRESH_PERCENT", "must be 0 to 50"));
         }
         let wait_ms: u64 = variables.or("EVERFRESH_WAIT_MS", 5_000)?;
-        let visit_ms: u64 = variables.or("EVERFRESH_VISIT_MS", 8_000)?;
+        let visit_ms: u64 = variables.or("EVERFRESH_VISIT_MS", wait_ms.saturating_add(3_000).max(8_000))?;
         let function_timeout_ms: u64 = variables.or("EVERFRESH_FUNCTION_TIMEOUT_MS", 15_000)?;
         let (least_ms, most_ms) =
             (wait_ms.saturating_add(FOR_BODY_MS), function_timeout_ms.saturating_sub(AFTER_REPLY_MS));
@@ -101,6 +103,7 @@ impl Settings {
             body_bytes: variables.or("EVERFRESH_BODY_MEMORY_BYTES", 32 << 20)?,
             wait_ms,
             visit_ms,
+            stack_name: variables.stack_name(),
             asks_per_minute: variables.or("EVERFRESH_ASKS_PER_MINUTE", 120)?,
             early_refresh_percent,
             trust_host_header: variables.or("EVERFRESH_TRUST_HOST_HEADER", false)?,
@@ -147,6 +150,8 @@ mod tests {
             ])
         };
         assert_eq!(set("0", "2000", "5000").unwrap().visit_ms, 2_000);
+        let longer = read(&[("EVERFRESH_WAIT_MS", "20000"), ("EVERFRESH_FUNCTION_TIMEOUT_MS", "30000")]);
+        assert_eq!(longer.unwrap().visit_ms, 23_000, "a longer wait takes its visit along");
         for (wait, visit, function) in [("5000", "6999", "15000"), ("5000", "12001", "15000"), ("0", "2000", "2000")] {
             let refusal = set(wait, visit, function).unwrap_err().to_string();
             assert!(refusal.starts_with("EVERFRESH_VISIT_MS: must be at least"), "{refusal}");

@@ -11,6 +11,7 @@ use everfresh_core::domain::page_key::PageKey;
 use everfresh_core::domain::seconds;
 use everfresh_core::epochs::Epochs;
 use everfresh_core::ledger::{Ledger, LedgerError};
+use tokio::time::Instant;
 
 /// How often a page that is waited for is looked at: often at first, for most renders are quick.
 const FIRST_POLL: Duration = Duration::from_millis(100);
@@ -24,6 +25,8 @@ pub(crate) struct Sight {
     pub(crate) invalidations: Invalidations,
     /// Somebody renders it until then at the latest.
     pub(crate) leased_until_ms: Option<u64>,
+    /// When the read began: what was written after that, it may not have seen.
+    pub(crate) began: Instant,
     pub(crate) read_ms: u64,
 }
 
@@ -53,6 +56,7 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) async fn read(self, page: PageKey, policy: Policy, consistent: bool) -> Reading {
+        let began = Instant::now();
         let ledger = &self.ledger;
         let state = match consistent {
             true => ledger.lookup_for_waiting_reader(&page).await?,
@@ -67,6 +71,7 @@ impl Source {
             health: state.health,
             invalidations,
             leased_until_ms: state.lock.map(|lock| seconds::to_ms(lock.lease_expires_at)),
+            began,
             read_ms: ledger.time().local_now_ms(),
         })
     }

@@ -56,7 +56,7 @@ impl Server {
             return None;
         }
         *told_ms = now_ms;
-        Some(std::mem::take(metrics).line("serve", now_ms))
+        Some(std::mem::take(metrics).line("serve", &self.settings.stack_name, now_ms))
     }
 
     /// What was counted since the last time.

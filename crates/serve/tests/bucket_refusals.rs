@@ -32,11 +32,13 @@ fn refusing(world: &World, status: u16, code: &str, message: &str) -> InProcess 
 #[tokio::test(start_paused = true)]
 async fn only_an_object_that_is_not_there_or_not_shown_is_a_lost_body() {
     let listing = "User: arn:aws:sts::1:assumed-role/serve is not authorized to perform: s3:ListBucket on resource: x";
+    let reading = "User: arn:aws:sts::1:assumed-role/serve is not authorized to perform: s3:GetObject on resource: x";
     let key = "User: arn:aws:sts::1:assumed-role/serve is not authorized to perform: kms:Decrypt on resource: x";
     for (status, code, message, lost) in [
         (404, "NoSuchKey", "The specified key does not exist.", true),
         (403, "AccessDenied", "Access Denied", true),
         (403, "AccessDenied", listing, true),
+        (403, "AccessDenied", reading, false),
         (403, "AccessDenied", key, false),
         (404, "NoSuchBucket", "The specified bucket does not exist", false),
         (

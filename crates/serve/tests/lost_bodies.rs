@@ -56,6 +56,19 @@ async fn a_page_that_was_purged_meanwhile_is_gone_and_not_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_older_body_that_stands_in_is_kept_by_nobody_for_the_rest_of_its_own_life() {
+    let (world, sandbox, _) = published().await;
+    let instance = world.instance();
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    world.publish(&sandbox, PAGE, &["two"]).await;
+    world.lose(&key(&world).await).await;
+    pause(2).await;
+    let reply = instance.get(PAGE).await;
+    assert_eq!(body(&reply), "one");
+    assert!(reply.header("cdn-cache-control").unwrap().starts_with("max-age=2,"), "{reply:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_older_body_does_not_stand_in_for_a_page_that_was_purged() {
     let (world, sandbox, _) = published().await;
     let instance = world.instance_with(|settings| settings.memory_ms = 5_000);

@@ -27,7 +27,8 @@ async fn run() -> Result<(), Error> {
         let time_left = time_left(&event.context, settings);
         let (response, metrics) = worker.handle(event.payload, time_left).await?;
         // One line of the embedded metric format. If nobody reads it, nothing else is lost.
-        let _ = writeln!(std::io::stdout(), "{}", metrics.line("worker", Clock::system().now_ms()));
+        let _ =
+            writeln!(std::io::stdout(), "{}", metrics.line("worker", &settings.stack_name, Clock::system().now_ms()));
         Ok::<_, Error>(response)
     };
     lambda_runtime::run(service_fn(handle)).await

@@ -21,6 +21,8 @@ pub struct Settings {
     /// `EVERFRESH_FUNCTION_TIMEOUT_MS`, `EVERFRESH_CLAIM_EXPIRY_MS`, `EVERFRESH_VISIBILITY_MS`, `EVERFRESH_BATCHING_WINDOW_MS`,
     /// `EVERFRESH_LEASE_MS`, `EVERFRESH_RENEW_INTERVAL_MS`, `EVERFRESH_EPSILON_MS`, `EVERFRESH_CLOCK_ERROR_MS`.
     pub regenerate: regenerate::Settings,
+    /// `EVERFRESH_STACK`: by which the metrics of two stacks are told apart.
+    pub stack_name: String,
     /// `EVERFRESH_CONCURRENCY`: pages of one batch that are worked on at once.
     pub concurrency: usize,
 }
@@ -63,6 +65,7 @@ impl Settings {
                 max_attempts: variables.or("EVERFRESH_MAX_ATTEMPTS", 5)?,
                 max_body_bytes: variables.or("EVERFRESH_MAX_BODY_BYTES", MAX_BODY_BYTES)?,
             },
+            stack_name: variables.stack_name(),
             concurrency: variables.or("EVERFRESH_CONCURRENCY", 10)?,
         })
     }
