@@ -43,7 +43,7 @@ ROLE_CASES = [
     ({"EventTarget": BUS}, {"Events": ("events:PutEvents sns:Publish", BUS)}, {}),
     ({"EventTarget": TOPIC}, {"Events": ("events:PutEvents sns:Publish", TOPIC)}, {}),
     ({"InvalidateCdn": "true"}, {"Cdn": ("cloudfront:CreateInvalidation", DISTRIBUTION)}, {}),
-    ({"RevalidateKeys": KEYS}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
+    ({"RevalidateKeys": f"site:{KEYS}"}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
     (
         {"Config": "s3://settings/site/everfresh.toml"},
         {"Configuration": ("s3:GetObject", "arn:aws:s3:::settings/site/everfresh.toml")},

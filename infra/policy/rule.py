@@ -11,10 +11,10 @@ DAY, KIB = 24 * 60 * 60, 1024
 BUS = "arn:aws:events:eu-west-1:111122223333:event-bus/site"
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:site"
 KEYS = "0123456789abcdef0123456789abcdef"
-ALL_ON = {"RevalidateKeys": KEYS, "PreviewKeys": KEYS, "EventTarget": BUS, "InvalidateCdn": "true"}
+ALL_ON = {"RevalidateKeys": f"site:{KEYS}", "PreviewKeys": KEYS, "EventTarget": BUS, "InvalidateCdn": "true"}
 
 # Variables that the template may set for code that is still to come. Who writes that code takes its variable out.
-NOT_YET_READ = {"EVERFRESH_REVALIDATE_KEYS", "EVERFRESH_EVENT_TARGET", "EVERFRESH_CDN_DISTRIBUTION"}
+NOT_YET_READ = {"EVERFRESH_EVENT_TARGET", "EVERFRESH_CDN_DISTRIBUTION"}
 
 
 class Stack:
