@@ -114,7 +114,8 @@ SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables
     put(f"{SERVE_VARIABLES} EVERFRESH_TAG_HEADER", {"Ref": "Nonsense"}),
     rewrite("crates/worker/src/settings.rs", '"EVERFRESH_MAX_ATTEMPTS"', '"EVERFRESH_TRIES"'),
     rewrite("crates/serve/src/settings.rs", 'needed("EVERFRESH_QUEUE_URL")', 'needed("EVERFRESH_LOW_PRIORITY_QUEUE_URL")'),
-    rewrite("crates/serve/src/settings.rs", '"EVERFRESH_PREVIEW_KEYS"', '"EVERFRESH_REVALIDATE_KEYS"'),
+    rewrite("crates/serve/src/settings.rs", '"EVERFRESH_PREVIEW_KEYS"', '"EVERFRESH_EVENT_TARGET"'),
+    rewrite("crates/serve/src/settings.rs", '"EVERFRESH_REVALIDATE_KEYS"', '"EVERFRESH_KEYS"'),
 )
 def environment(stack):
     shared = stack.sources["crates/core/src/environment.rs"]

@@ -52,11 +52,11 @@ ROLE_CASES = [
     ({}, {}, {}),
     (ADOPTED, adopted(WORKER_MAY), adopted(SERVE_MAY)),
     (
-        ADOPTED | {"SingleTenant": "true", "RevalidateKeys": KEYS},
+        ADOPTED | {"SingleTenant": "true", "RevalidateKeys": f"site:{KEYS}"},
         adopted(WORKER_MAY),
         adopted(SERVE_MAY | {"Artifacts": ("s3:GetObject", "arn:aws:s3:::${Bucket}/*"), "Nonces": ("dynamodb:PutItem", TABLE)}),
     ),
-    ({"RevalidateKeys": KEYS}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
+    ({"RevalidateKeys": f"site:{KEYS}"}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
     (
         {"KeyArns": KMS_KEYS},
         {"Keys": ("kms:Decrypt kms:GenerateDataKey", KMS_KEYS.replace(",", " "))},

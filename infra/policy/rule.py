@@ -11,10 +11,10 @@ DAY, KIB = 24 * 60 * 60, 1024
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:site"
 KMS_KEYS = "arn:aws:kms:eu-west-1:111122223333:key/table,arn:aws:kms:eu-west-1:111122223333:key/bucket"
 KEYS = "0123456789abcdef0123456789abcdef"
-ALL_ON = {"RevalidateKeys": KEYS, "PreviewKeys": KEYS, "KeyArns": KMS_KEYS}
+ALL_ON = {"RevalidateKeys": f"site:{KEYS}", "PreviewKeys": KEYS, "KeyArns": KMS_KEYS}
 
 # Variables that the template may set for code that is still to come. Who writes that code takes its variable out.
-NOT_YET_READ = {"EVERFRESH_REVALIDATE_KEYS"}
+NOT_YET_READ: set[str] = set()
 
 
 class Stack:

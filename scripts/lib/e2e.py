@@ -22,7 +22,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
-from emulated import MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, deploy_cdn, deployed_types, eventually
+from emulated import MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Server, Site, deploy, deploy_cdn, deployed_types, eventually
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SCHEMA = json.loads((ROOT / "crates/enqueue/schema/message-v1.json").read_text())
@@ -45,9 +45,10 @@ REFUSED = [
 class Everfresh:
     """The deployed stack, from the outside."""
 
-    def __init__(self, emulator, site, outputs, domain, redeploy):
+    def __init__(self, emulator, site, outputs, domain, redeploy, key):
         self.emulator, self.site, self.outputs, self.domain = emulator, site, outputs, domain
         self.redeploy = redeploy  # deploys again, with other parameters
+        self.key = key  # signs HTTP requests
         self.queue, self.letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
         self.sqs, self.dynamodb = emulator.client("sqs"), emulator.client("dynamodb")
         self.taken = []  # dead letters that were taken out
@@ -88,18 +89,45 @@ class Everfresh:
         return eventually(90, f"a dead letter {body[:60]}", look)
 
     def get(self, path, signed=True, host="demo.example", **headers):
+        """Reads a page."""
+        return self.ask("GET", path, b"", signed, {"x-everfresh-host": host} | headers)
+
+    def ask(self, method, path, body, signed, headers):
         """Asks the function URL as the distribution does: signed, and with the reader's host in a header."""
         url = urllib.parse.urlsplit(self.outputs["ServeFunctionUrl"])
-        request = AWSRequest("GET", f"https://{url.netloc}{path}", headers={"x-everfresh-host": host} | headers)
+        request = AWSRequest(method, f"https://{url.netloc}{path}", headers=headers, data=body)
         if signed:
             SigV4Auth(Credentials("test", "test"), "lambda", REGION).add_auth(request)
         front = urllib.parse.urlsplit(self.emulator.endpoint)
         connection = http.client.HTTPConnection(front.hostname, front.port, timeout=60)
-        connection.request("GET", path, headers=dict(request.headers.items()) | {"Host": url.netloc})
+        connection.request(method, path, body or None, headers=dict(request.headers.items()) | {"Host": url.netloc})
         answer = connection.getresponse()
         answer.text = answer.read().decode()
         connection.close()
         return answer
+
+
+class Distribution(Server):
+    """Stands before the function URL as CloudFront does, for clients that know nothing of AWS: names the host that they ask, and signs what
+    it passes on. It does not look at bodies, so it must be told their hash."""
+
+    everfresh = None
+
+    def pass_on(self):
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        names = [name.lower() for name in self.headers if name.lower() not in ("host", "connection", "content-length")]
+        headers = {name: self.headers[name] for name in names} | {"x-everfresh-host": self.headers["host"]}
+        if body and headers.get("x-amz-content-sha256") != hashlib.sha256(body).hexdigest():
+            status, text = 403, "the signature does not match"
+        else:
+            answer = self.everfresh.ask(self.command, self.path, body, True, headers)
+            status, text = answer.status, answer.text
+        self.send_response_only(status)
+        self.send_header("content-length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_POST = pass_on
 
 
 def stack_is_whole(e):
@@ -292,6 +320,41 @@ def tag_makes_pages_stale(e):
     return "by message"
 
 
+def signed_request_makes_pages_stale(e):
+    """The same tag through POST /_everfresh/revalidate, by both programs that are there to be copied."""
+    path, site = "/tagged", f"http://localhost:{Distribution.listen(everfresh=e).server_port}"
+    environment = {"PATH": os.environ["PATH"], "EVERFRESH_KEY": e.key}
+    programs = {
+        "python": [sys.executable, ROOT / "producers/revalidate.py", site],
+        "shell": ["sh", ROOT / "producers/revalidate.sh", site],
+    }
+    for language, program in programs.items():
+        before = e.version(path)
+        e.site.words[path] = f"after the request in {language}"
+        time.sleep(3)
+        accepted = json.loads(run([*program, "tag", "everything", f"order:{language}"], environment))
+        handle = accepted["handle"]
+        assert (handle, accepted["key"]) == (f"inval.order:{language}", f"order:{language}"), accepted
+
+        def told(*after, program=program, handle=handle):
+            return json.loads(run([*program, "status", handle, *after], environment))
+
+        eventually(30, "the request is completed", lambda told=told: told()["state"] == "completed")
+        first, rest = told()["events"][0], told(str(told()["events"][0]["seq"]))["events"]
+        assert (first["stage"], [event["stage"] for event in rest]) == ("received", ["committed"]), (first, rest)
+        eventually(30, "a reader meets a stale page", lambda: "stale" in (e.get(path).getheader("cache-status") or ""))
+        eventually(30, "which brings a new one", lambda before=before: e.version(path) != before)
+        eventually(10, "that readers get", lambda word=e.site.words[path]: word in e.get(path).text)
+        handle = json.loads(run([*program, "path", f"/signed/{language}"], environment))["handle"]
+        eventually(30, "a page by its path", lambda told=told, handle=handle: told(handle=handle)["state"] == "completed")
+        forged = environment | {"EVERFRESH_KEY": e.key[:-1] + ("1" if e.key.endswith("0") else "0")}
+        refused = subprocess.run([*program, "tag", "everything"], env=forged, capture_output=True, text=True, timeout=60)
+        assert refused.returncode and "401" in refused.stdout + refused.stderr, refused
+    unsigned = e.ask("POST", "/_everfresh/revalidate", b"{}", True, {"x-everfresh-host": "demo.example"})
+    assert (unsigned.status, e.get("/_everfresh/x").status) == (401, 404), unsigned.text
+    return f"{', '.join(programs)}: by tag and by path, with its events; a forged signature is refused"
+
+
 def changed_parameter_is_deployed(e):
     path, functions = "/tagged", e.emulator.client("lambda")
     e.site.words[path] = "after the deployment"
@@ -366,8 +429,7 @@ STEPS = [
     crash_is_recovered,
     replay_commits_once,
     tag_makes_pages_stale,
-    # Here, once the serving function has it: the same tag through POST /_everfresh/revalidate, signed with what the stack's parameter
-    # RevalidateKeys says, answered with 202 and a handle whose state can be asked for.
+    signed_request_makes_pages_stale,
     changed_parameter_is_deployed,
     what_was_sent_fits_the_schema,
     logs_tell_of_metrics_and_no_refusal,
@@ -389,13 +451,13 @@ def main():
         try:
             # A short ladder and few attempts, so that nobody waits for long; keys, so that their policy is deployed too. A reader waits as
             # long as a busy machine may take to start a worker.
-            settings = {"RenderTime": "short", "MaxAttempts": 2, "ReaderWait": 20, "RevalidateKeys": secrets.token_hex(32)}
+            settings = {"RenderTime": "short", "MaxAttempts": 2, "ReaderWait": 20, "RevalidateKeys": f"e2e:{secrets.token_hex(32)}"}
             redeploy = functools.partial(deploy, emulator, options.bootstraps, **settings)
             outputs = redeploy()
             domain = deploy_cdn(emulator, outputs)
-            config = site.everfresh_toml("demo.example", domain).encode()
+            config = site.everfresh_toml("demo.example", "localhost", domain).encode()
             emulator.client("s3").put_object(Bucket=outputs["BucketName"], Key="everfresh.toml", Body=config)
-            everfresh = Everfresh(emulator, site, outputs, domain, redeploy)
+            everfresh = Everfresh(emulator, site, outputs, domain, redeploy, settings["RevalidateKeys"])
             for step in STEPS:
                 since = time.monotonic()
                 said = step(everfresh)

@@ -31,7 +31,7 @@ fn server(config: Config, clients: &Clients, stack: &Stack) -> anyhow::Result<(A
             "EVERFRESH_BUCKET" => stack.bucket.clone(),
             "EVERFRESH_QUEUE_URL" => stack.queue.clone(),
             "EVERFRESH_DEBUG_HEADER" => "true".to_owned(),
-            "EVERFRESH_PREVIEW_KEYS" => return std::env::var(variable).ok(),
+            "EVERFRESH_PREVIEW_KEYS" | "EVERFRESH_REVALIDATE_KEYS" => return std::env::var(variable).ok(),
             _ => return None,
         })
     })?;
@@ -40,7 +40,7 @@ fn server(config: Config, clients: &Clients, stack: &Stack) -> anyhow::Result<(A
 }
 
 async fn answer(server: Arc<Server>, hosts: Arc<Hosts>, request: http::Request<Bytes>) -> http::Response<Bytes> {
-    let Served { reply, wish } = server.serve(&hosts.request(&request)).await;
+    let Served { reply, wish } = server.serve_with_body(&hosts.request(&request), request.body()).await;
     // Nobody freezes this process, so it may be done beside the reply.
     tokio::spawn(async move {
         server.finish(wish).await;

@@ -13,7 +13,7 @@ pub fn make_predictable() {
 
 /// 128 bits that nobody else has: fastrand's stream, which a simulation can seed, shifted by what the operating system gave this
 /// process. The stream alone is seeded by a clock, which is not enough among thousands of sandboxes.
-pub(crate) fn token() -> u128 {
+pub fn token() -> u128 {
     let own = OF_THIS_PROCESS.get_or_init(|| {
         let word = || u128::from(RandomState::new().build_hasher().finish());
         word() << 64 | word()

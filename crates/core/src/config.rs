@@ -17,7 +17,8 @@
 //! ```
 //!
 //! Only `hosts`, `render`, `path` and `revalidate` are required. A field that does not exist or has a wrong value is
-//! refused with its name, its place, and what is allowed there. A path that matches no route is no page.
+//! refused with its name, its place, and what is allowed there. A path that matches no route is no page, nor is anything below
+//! `/_everfresh`.
 //!
 //! # Which route
 //!
@@ -50,6 +51,14 @@ pub use self::tag_template::{TagTemplate, TemplateError};
 use crate::domain::outcome::RejectReason;
 use crate::domain::page_key::{KeyLayout, NormalPath, PageKey, PathError, Tenant, TenantError};
 use crate::domain::tag::{Tag, TagError};
+
+/// Belongs to Everfresh itself on every host: no page is ever there.
+pub const RESERVED: &str = "/_everfresh";
+
+/// Whether a path is Everfresh's own.
+pub fn is_reserved(path: &str) -> bool {
+    path.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// The whole configuration, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -210,11 +219,7 @@ impl Config {
 
     /// The tenant that answers to a Host header. Case, a final dot and the port do not matter; nothing else is guessed.
     pub fn tenant_of_host(&self, host: &str) -> Option<&TenantConfig> {
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            Some(_) | None => host,
-        };
-        self.tenant(self.hosts.get(&normal_host(name)?)?)
+        self.tenant(self.hosts.get(&host_name(host)?)?)
     }
 }
 
@@ -228,6 +233,9 @@ impl TenantConfig {
     /// mean the same page.
     pub fn resolve(&self, raw: &str) -> Result<Resolved<'_>, ResolveError> {
         let normal = NormalPath::parse(raw)?;
+        if is_reserved(normal.path()) {
+            return Err(ResolveError::NoRoute);
+        }
         for route in &self.routes {
             let Some(params) = route.path.matches(normal.path()) else {
                 continue;
@@ -244,6 +252,15 @@ impl TenantConfig {
         }
         Err(ResolveError::NoRoute)
     }
+}
+
+/// The name in a Host header, by which a tenant is found: in lower case, without port and final dot. None if it is no host name.
+pub fn host_name(host: &str) -> Option<String> {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    };
+    normal_host(name)
 }
 
 /// A host name in lower case without its final dot; none if it is no host name.

@@ -81,6 +81,12 @@ pub const ASKED: Metric = count("asked");
 pub const ASKS_SUPPRESSED: Metric = count("asks_suppressed");
 /// Regenerations that were not asked for because readers have started too many.
 pub const ASKS_OVER_BUDGET: Metric = count("asks_over_budget");
+/// Regenerations that were asked for by a signed HTTP request.
+pub const TRIGGERED: Metric = count("triggered");
+/// HTTP requests that should have been signed and were not, or not as they must be.
+pub const TRIGGERS_UNSIGNED: Metric = count("triggers_unsigned");
+/// Signed HTTP requests that were sent away because there were too many.
+pub const TRIGGERS_LIMITED: Metric = count("triggers_limited");
 /// Bodies that META points at and the bucket does not have.
 pub const BODIES_LOST: Metric = count("bodies_lost");
 /// Times the table did not answer a reader.

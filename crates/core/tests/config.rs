@@ -152,11 +152,13 @@ fn wrong_value_is_shown_with_its_line_and_what_is_allowed() {
 fn values_that_do_not_fit_together_are_refused_with_their_place() {
     let twin = with_route_line("[[tenant.acme.route]]\npath = \"/p/{name}\"\nrevalidate = \"1s\"");
     let zero = with_route_line("[[tenant.acme.route]]\npath = \"/z\"\nrevalidate = \"0s\"");
+    let reserved = with_route_line("[[tenant.acme.route]]\npath = \"/_everfresh/{x}\"\nrevalidate = \"1s\"");
     let http = "{ http = \"https://o.example\" }";
     let two = with_tenant_lines("[\"a.example\"]", http)
         + "[tenant.globex]\nhosts = [\"A.example.\"]\nrender = { templates = \"s\" }\n";
     let cases = [
         (twin, "tenant.acme.route[1].path: matches the same paths as tenant.acme.route[0]"),
+        (reserved, "tenant.acme.route[1].path: /_everfresh belongs to Everfresh itself"),
         (zero, "tenant.acme.route[1].revalidate: must be at least \"1s\""),
         (two, "tenant.globex.hosts[0]: host a.example belongs to tenant acme already"),
         (with_route_line("tags = [\"x\", \"p-{slug}\"]"), "tenant.acme.route[0].tags[1]: {slug} does not occur"),

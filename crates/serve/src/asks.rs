@@ -12,6 +12,8 @@ use everfresh_core::domain::page_key::{PageKey, Tenant};
 use everfresh_core::domain::request::Reason;
 use lru::LruCache;
 
+use crate::budget::Budget;
+
 /// How long after the first wish about a version the same instance stays quiet.
 const FIRST_WINDOW_MS: u64 = 5_000;
 const LONGEST_WINDOW_MS: u64 = 300_000;
@@ -55,13 +57,6 @@ struct Asked {
     window_ms: u64,
 }
 
-/// A bucket of wishes that fills evenly, in thousandths.
-#[derive(Debug)]
-struct Budget {
-    left: u64,
-    at_ms: u64,
-}
-
 impl Asks {
     /// A tenant's readers may start `per_minute` regenerations a minute through this instance, and as many at once.
     pub(crate) fn new(per_minute: u32) -> Self {
@@ -86,30 +81,16 @@ impl Asks {
     /// The wish did not reach the queue: the next reader may try again, and the tenant has its share of the budget back.
     pub(crate) fn failed(&mut self, about: &About) {
         self.asked.pop(about);
-        let full = self.full();
         if let Some(budget) = self.budgets.get_mut(about.page.tenant()) {
-            budget.left = (budget.left + 1000).min(full);
+            budget.give_back();
         }
-    }
-
-    fn full(&self) -> u64 {
-        u64::from(self.per_minute) * 1000
     }
 
     fn spend(&mut self, tenant: &Tenant, now_ms: u64) -> bool {
-        let full = self.full();
         if !self.budgets.contains_key(tenant) {
-            self.budgets.insert(tenant.clone(), Budget { left: full, at_ms: now_ms });
+            self.budgets.insert(tenant.clone(), Budget::new(self.per_minute, now_ms));
         }
-        let Some(budget) = self.budgets.get_mut(tenant) else { return false };
-        let passed_ms = now_ms.saturating_sub(budget.at_ms);
-        budget.left = (budget.left + passed_ms.saturating_mul(u64::from(self.per_minute)) / 60).min(full);
-        budget.at_ms = now_ms;
-        let enough = budget.left >= 1000;
-        if enough {
-            budget.left -= 1000;
-        }
-        enough
+        self.budgets.get_mut(tenant).is_some_and(|budget| budget.spend(now_ms))
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -26,6 +27,10 @@ pub struct HttpEvent {
     headers: HashMap<String, String>,
     #[serde(deserialize_with = "loosely")]
     request_context: RequestContext,
+    #[serde(deserialize_with = "loosely")]
+    body: String,
+    #[serde(deserialize_with = "loosely")]
+    is_base64_encoded: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -58,6 +63,18 @@ pub struct HttpAnswer {
     headers: HashMap<String, String>,
     body: String,
     is_base64_encoded: bool,
+}
+
+impl HttpEvent {
+    /// The request, and its body as bytes. A body that cannot be decoded is none.
+    pub fn into_parts(mut self) -> (Request, Bytes) {
+        let body = std::mem::take(&mut self.body);
+        let body = match self.is_base64_encoded {
+            true => STANDARD.decode(body).unwrap_or_default(),
+            false => body.into_bytes(),
+        };
+        (self.into(), body.into())
+    }
 }
 
 impl From<HttpEvent> for Request {
@@ -162,6 +179,22 @@ mod tests {
         ] {
             let request = request(json!({"rawPath": path, "requestContext": {"stage": stage}}));
             assert_eq!(request.target, target);
+        }
+    }
+
+    #[test]
+    fn a_body_comes_as_text_or_in_base64_and_an_odd_one_is_none() {
+        for (event, expected) in [
+            (json!({"body": "{}\u{e9}", "isBase64Encoded": false}), "{}\u{e9}"),
+            (json!({"body": "e30=", "isBase64Encoded": true}), "{}"),
+            (json!({"body": "e30="}), "e30="),
+            (json!({"body": "not base64", "isBase64Encoded": true}), ""),
+            (json!({"body": null, "isBase64Encoded": null}), ""),
+            (json!({"body": {"a": 1}}), ""),
+            (json!({}), ""),
+        ] {
+            let (_, body) = serde_json::from_value::<HttpEvent>(event).unwrap().into_parts();
+            assert_eq!(body, expected);
         }
     }
 

@@ -5,7 +5,8 @@
 //! | Where | What |
 //! |---|---|
 //! | [`serve`] | the flow: from a request to an answer |
-//! | [`rules`] | the HTTP rules, pure: caching, conditional requests, refusals, previews |
+//! | [`rules`] | the HTTP rules, pure: caching, conditional requests, refusals, previews, signatures |
+//! | `trigger` | the other flow: a signed request for regeneration, and what became of one |
 //! | [`wish`] | when a visit asks for a regeneration, and sending it |
 //! | [`event`] | Lambda's HTTP event in, its answer out |
 //! | [`after_reply`] | what is done after the answer was posted and before the sandbox may freeze |
@@ -15,6 +16,7 @@
 pub mod after_reply;
 mod asks;
 mod bodies;
+mod budget;
 pub mod build;
 pub mod event;
 mod flights;
@@ -33,6 +35,7 @@ pub mod serve;
 pub mod settings;
 mod sights;
 mod telling;
+mod trigger;
 mod warm_up;
 pub mod wish;
 

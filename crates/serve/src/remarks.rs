@@ -29,6 +29,8 @@ pub(crate) enum Remark {
     OutOfTime,
     /// Of a tenant: its readers ask for too much.
     OverBudget,
+    /// Of a tenant: somebody asks for its regenerations and is not believed.
+    Unsigned,
 }
 
 /// What has been said, and when.

@@ -4,5 +4,8 @@ pub mod cache_status;
 pub mod caching;
 pub mod conditional;
 pub mod page;
+mod plain;
 pub mod preview;
 pub mod refusal;
+pub mod signature;
+pub mod trigger;

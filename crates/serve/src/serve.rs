@@ -27,9 +27,11 @@ use crate::reply::Reply;
 use crate::request::{Method, Request};
 use crate::rules::cache_status::Outage;
 use crate::rules::refusal::Refusal;
+use crate::rules::trigger;
 use crate::settings::{FOR_BODY_MS, Settings};
 use crate::sights::{Until, must_wait, unreadable};
 use crate::telling::Telling;
+use crate::trigger::Limits;
 use crate::wish::{Asking, Wish};
 
 /// The header in which a trusted proxy names the host that the reader asked for.
@@ -51,6 +53,7 @@ pub struct Server {
     pub(crate) origins: Origins,
     pub(crate) telling: Telling,
     pub(crate) remarks: Arc<Remarks>,
+    pub(crate) limits: Limits,
 }
 
 /// An answer, and what is to be asked for once it is on its way.
@@ -96,6 +99,7 @@ impl Server {
         let queues = Queues { main: settings.queue.clone(), low_priority: settings.queue.clone() };
         let sender = Sender::new(clients.sqs.clone(), queues).producer("everfresh-serve", env!("CARGO_PKG_VERSION"));
         let remarks = Arc::new(Remarks::new(clients.time.clone()));
+        let limits = Limits::new(settings.revalidate_per_minute, clients.time.local_now_ms());
         Self {
             pages: Pages::new(ledger, settings.memory_ms, settings.page_bytes, remarks.clone()),
             bodies: Bodies::new(artifacts, settings.body_bytes, clients.time.clone(), remarks.clone()),
@@ -105,13 +109,27 @@ impl Server {
             remarks,
             origins: Origins::new(everfresh_origin::Patience::default()),
             telling: Telling::default(),
+            limits,
             config,
             settings,
         }
     }
 
-    /// Answers one request. Whatever happens, the reader gets an answer.
+    /// Answers one request with its body. Readers' have none; the signed ones below `/_everfresh/` may.
+    pub async fn serve_with_body(&self, request: &Request, body: &Bytes) -> Served {
+        if trigger::reserved(&request.target) {
+            self.trigger(request, body).await.into()
+        } else {
+            self.read(request).await
+        }
+    }
+
+    /// Answers one request without a body. Whatever happens, the reader gets an answer.
     pub async fn serve(&self, request: &Request) -> Served {
+        self.serve_with_body(request, &Bytes::new()).await
+    }
+
+    async fn read(&self, request: &Request) -> Served {
         match self.answer(request).await {
             Ok(served) => served,
             Err(refusal) => {
@@ -175,9 +193,13 @@ impl Server {
     }
 
     /// The tenant whose page is asked for. Where a proxy is trusted to name the host, nobody else is.
-    fn tenant(&self, request: &Request) -> Option<&TenantConfig> {
-        let header = if self.settings.trust_host_header { HOST_HEADER } else { "host" };
-        self.config.tenant_of_host(request.header(header)?)
+    pub(crate) fn tenant(&self, request: &Request) -> Option<&TenantConfig> {
+        self.config.tenant_of_host(self.host(request)?)
+    }
+
+    /// The host that decides the tenant, as it came.
+    pub(crate) fn host<'a>(&self, request: &'a Request) -> Option<&'a str> {
+        request.header(if self.settings.trust_host_header { HOST_HEADER } else { "host" })
     }
 
     pub(crate) fn first_tenant(&self) -> Option<&Tenant> {

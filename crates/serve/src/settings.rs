@@ -5,6 +5,7 @@ use everfresh_core::domain::page_key::KeyLayout;
 use everfresh_core::environment::{SettingsError, Variables};
 
 use crate::rules::preview::PreviewKeys;
+use crate::rules::signature::RevalidateKeys;
 
 /// Of a visit's time, what is left for the body when a reader has waited for a page.
 pub(crate) const FOR_BODY_MS: u64 = 2_000;
@@ -55,6 +56,11 @@ pub struct Settings {
     pub tag_header: Option<String>,
     /// `EVERFRESH_PREVIEW_KEYS`: what previews are signed with, separated by commas; empty switches previews off.
     pub preview_keys: PreviewKeys,
+    /// `EVERFRESH_REVALIDATE_KEYS`: what HTTP requests for regeneration are signed with, `name:secret` each, separated by commas; empty
+    /// switches those endpoints off.
+    pub revalidate_keys: RevalidateKeys,
+    /// `EVERFRESH_REVALIDATE_PER_MINUTE`: how many such requests one instance takes, and as many questions about them.
+    pub revalidate_per_minute: u32,
 }
 
 impl Settings {
@@ -90,6 +96,13 @@ impl Settings {
         let preview_keys = variables.set("EVERFRESH_PREVIEW_KEYS").unwrap_or_default();
         let preview_keys =
             PreviewKeys::parse(&preview_keys).map_err(|error| invalid("EVERFRESH_PREVIEW_KEYS", &error.to_string()))?;
+        let revalidate_keys = variables.set("EVERFRESH_REVALIDATE_KEYS").unwrap_or_default();
+        let revalidate_keys = RevalidateKeys::parse(&revalidate_keys)
+            .map_err(|error| invalid("EVERFRESH_REVALIDATE_KEYS", &error.to_string()))?;
+        let revalidate_per_minute = variables.or("EVERFRESH_REVALIDATE_PER_MINUTE", 600)?;
+        if revalidate_per_minute == 0 {
+            return Err(invalid("EVERFRESH_REVALIDATE_PER_MINUTE", "must be at least 1"));
+        }
         Ok(Self {
             config: variables.needed("EVERFRESH_CONFIG")?,
             table: variables.needed("FACETHEORY_CACHE_TABLE_NAME")?,
@@ -110,6 +123,8 @@ impl Settings {
             debug_header: variables.or("EVERFRESH_DEBUG_HEADER", false)?,
             tag_header,
             preview_keys,
+            revalidate_keys,
+            revalidate_per_minute,
         })
     }
 }
@@ -166,6 +181,9 @@ mod tests {
             ("EVERFRESH_TAG_HEADER", "Cache Tag"),
             ("EVERFRESH_TRUST_HOST_HEADER", "yes"),
             ("EVERFRESH_PREVIEW_KEYS", "too-short-a-secret"),
+            ("EVERFRESH_REVALIDATE_KEYS", "too-short-a-secret"),
+            ("EVERFRESH_REVALIDATE_KEYS", "site:too-short-a-secret"),
+            ("EVERFRESH_REVALIDATE_PER_MINUTE", "0"),
         ] {
             let refusal = read(&[(variable, value)]).unwrap_err().to_string();
             assert!(refusal.starts_with(&format!("{variable}: ")), "{refusal}");

@@ -155,7 +155,7 @@ impl Server {
         false
     }
 
-    fn not_taken(&self, why: &str) {
+    pub(crate) fn not_taken(&self, why: &str) {
         self.count(metrics::SQS_OUTAGE);
         if self.queue_trouble.failed(self.local_now_ms()) {
             tracing::warn!(why, "the queue does not take what readers wish for: {why}");

@@ -79,6 +79,11 @@ impl Instance {
         reply
     }
 
+    /// Answers a request with a body.
+    pub async fn serve_with_body(&self, request: &Request, body: &str) -> Reply {
+        self.server.serve_with_body(request, &body.to_owned().into()).await.reply
+    }
+
     /// A reader of an acme page.
     pub async fn get(&self, path: &str) -> Reply {
         self.serve(&get(path)).await

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{ConfigError, Duration, Pattern, TagTemplate, wrong};
+use super::{ConfigError, Duration, Pattern, RESERVED, TagTemplate, is_reserved, wrong};
 use crate::domain::freshness::Policy;
 use crate::domain::gate::GateRules;
 use crate::domain::path::MAX_PARAMETERS;
@@ -60,6 +60,9 @@ pub(super) fn check_all(at: &str, routes: &[Route]) -> Result<(), ConfigError> {
 }
 
 fn check(at: &str, route: &Route) -> Result<(), ConfigError> {
+    if is_reserved(&route.path.to_string()) {
+        return Err(wrong(format!("{at}.path"), format!("{RESERVED} belongs to Everfresh itself: no page is there")));
+    }
     if route.revalidate.seconds() == 0 {
         let problem = "must be at least \"1s\": a page that is never fresh is asked for with every read";
         return Err(wrong(format!("{at}.revalidate"), problem));

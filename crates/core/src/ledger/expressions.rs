@@ -13,6 +13,11 @@ pub(crate) const LOCK: &str = "LOCK";
 /// The published version.
 pub(crate) const META: &str = "META";
 
+/// Partition of a key's nonces. The serving function's role may write to partitions of this name, and to no other.
+pub(crate) fn nonce_pk(key_id: &str) -> String {
+    format!("NONCE#{key_id}")
+}
+
 /// Attribute names. Those of the first block are shared with other languages and must not change.
 pub(crate) mod name {
     pub(crate) const S3_KEY: &str = "s3_key";
@@ -64,7 +69,7 @@ pub(crate) mod name {
 /// stay out.
 pub(crate) const LOOKUP: &str = "pk = :pk AND sk BETWEEN :health AND :meta";
 
-/// The row is not there. For a first claim, a first version, a version's own row.
+/// The row is not there. For a first claim, a first version, a version's own row, a nonce that nobody has used.
 pub(crate) const ABSENT: &str = "attribute_not_exists(pk)";
 
 /// The record is exactly the one that was judged: whoever changed it meanwhile has the better right. Absent attributes are compared

@@ -4,11 +4,11 @@
 //! `everfresh-preview`, the tenant and that moment, joined by newlines. It opens one tenant's drafts to whoever has it until then, so
 //! it is short-lived and goes over HTTPS only.
 
-use std::fmt::Write;
-
 use everfresh_core::domain::page_key::Tenant;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+
+use super::plain;
 
 /// The cookie's name.
 pub const COOKIE: &str = "everfresh-preview";
@@ -40,20 +40,14 @@ impl PreviewKeys {
     /// The cookie's value for a tenant until a moment; none without a key.
     pub fn sign(&self, tenant: &Tenant, expires_at: u64) -> Option<String> {
         let signature = mac(self.0.first()?, tenant, expires_at)?.finalize().into_bytes();
-        let mut value = format!("{expires_at}.");
-        for byte in signature {
-            // Writing to a string does not fail.
-            let _ = write!(value, "{byte:02x}");
-        }
-        Some(value)
+        Some(format!("{expires_at}.{}", plain::write(&signature)))
     }
 
     /// Whether the cookie opens the tenant's previews now. Compared in constant time.
     pub fn admits(&self, cookie: &str, tenant: &Tenant, now_ms: u64) -> bool {
         let Some((expires, signature)) = cookie.split_once('.') else { return false };
-        let canonical = |expires_at: &u64| expires_at.to_string() == expires;
-        let Some(expires_at) = expires.parse::<u64>().ok().filter(canonical) else { return false };
-        let Some(signature) = from_hex(signature) else { return false };
+        let Some(expires_at) = plain::number(expires) else { return false };
+        let Some(signature) = plain::read(signature) else { return false };
         let signed =
             |key: &Vec<u8>| mac(key, tenant, expires_at).is_some_and(|mac| mac.verify_slice(&signature).is_ok());
         expires_at > now_ms / 1000 && self.0.iter().any(signed)
@@ -72,24 +66,6 @@ fn mac(key: &[u8], tenant: &Tenant, expires_at: u64) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     mac.update(format!("{COOKIE}\n{tenant}\n{expires_at}").as_bytes());
     Some(mac)
-}
-
-/// Exactly 32 bytes in lower-case hex.
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let text = text.as_bytes();
-    if text.len() != 64 {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
