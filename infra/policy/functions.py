@@ -2,7 +2,7 @@
 
 import re
 
-from policy.rule import ALL_ON, LAMBDA, NOT_YET_READ, PROPERTIES, QUEUE, RESOURCES, drop, put, rewrite, rule
+from policy.rule import ALL_ON, LAMBDA, PROPERTIES, QUEUE, RESOURCES, drop, put, rewrite, rule
 from reading import ROOT, extremes
 
 LADDER = {
@@ -119,24 +119,18 @@ SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables
 )
 def environment(stack):
     shared = stack.sources["crates/core/src/environment.rs"]
-    read_by_any = set()
     for name, crate in (("WorkerFunction", "worker"), ("ServeFunction", "serve")):
         code = stack.code(f"{crate}/src") + shared
         needed = set(re.findall(r'\.needed\(\s*"(\w+)"', code))
         read = needed | set(re.findall(r'\.(?:or|set)\(\s*"(\w+)"', code))
-        read_by_any |= read
         off, on = (stack.main(**given).resources(LAMBDA)[name]["Environment"]["Variables"] for given in ({}, ALL_ON))
         for variable in sorted(needed - set(off)):
             yield f"{name} is not told {variable}, without which it does not start"
-        for variable in sorted(set(on) - read - NOT_YET_READ):
+        for variable in sorted(set(on) - read):
             yield f"{name} is told {variable}, which its code does not read"
         for variable, value in on.items():
             if value == "" or "${" in str(value) and re.findall(r"\$\{(\w+)", value)[0] not in stack.templates["main"]["Resources"]:
                 yield f"{name}: {variable} comes to nothing"
-        for variable in sorted(set(off) & NOT_YET_READ):
-            yield f"{name}: {variable} is set although it is off"
-    for variable in sorted(read_by_any & NOT_YET_READ):
-        yield f"{variable} is read by now: take it out of NOT_YET_READ"
 
 
 @rule(

@@ -13,9 +13,6 @@ KMS_KEYS = "arn:aws:kms:eu-west-1:111122223333:key/table,arn:aws:kms:eu-west-1:1
 KEYS = "0123456789abcdef0123456789abcdef"
 ALL_ON = {"RevalidateKeys": f"site:{KEYS}", "PreviewKeys": KEYS, "KeyArns": KMS_KEYS}
 
-# Variables that the template may set for code that is still to come. Who writes that code takes its variable out.
-NOT_YET_READ: set[str] = set()
-
 
 class Stack:
     """The templates, and the Rust sources that they must agree with."""

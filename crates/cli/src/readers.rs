@@ -40,7 +40,7 @@ fn server(config: Config, clients: &Clients, stack: &Stack) -> anyhow::Result<(A
 }
 
 async fn answer(server: Arc<Server>, hosts: Arc<Hosts>, request: http::Request<Bytes>) -> http::Response<Bytes> {
-    let Served { reply, wish } = server.serve_with_body(&hosts.request(&request), request.body()).await;
+    let Served { reply, wish } = server.serve(&hosts.request(&request)).await;
     // Nobody freezes this process, so it may be done beside the reply.
     tokio::spawn(async move {
         server.finish(wish).await;
@@ -101,6 +101,7 @@ impl Hosts {
             method: request.method().as_str().to_owned(),
             target: request.uri().path_and_query().map_or("/", |target| target.as_str()).to_owned(),
             cookies: cookies.collect(),
+            body: request.body().clone(),
             headers,
         }
     }

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -65,18 +64,6 @@ pub struct HttpAnswer {
     is_base64_encoded: bool,
 }
 
-impl HttpEvent {
-    /// The request, and its body as bytes. A body that cannot be decoded is none.
-    pub fn into_parts(mut self) -> (Request, Bytes) {
-        let body = std::mem::take(&mut self.body);
-        let body = match self.is_base64_encoded {
-            true => STANDARD.decode(body).unwrap_or_default(),
-            false => body.into_bytes(),
-        };
-        (self.into(), body.into())
-    }
-}
-
 impl From<HttpEvent> for Request {
     fn from(event: HttpEvent) -> Self {
         let mut target = without_stage(event.raw_path, &event.request_context.stage);
@@ -88,7 +75,12 @@ impl From<HttpEvent> for Request {
         // An emulator may leave them in their header.
         let in_header = headers.iter().filter(|(name, _)| name == "cookie");
         cookies.extend(in_header.flat_map(|(_, value)| value.split(';')).map(|cookie| cookie.trim().to_owned()));
-        Request { method: event.request_context.http.method, target, headers, cookies }
+        // A body that cannot be decoded is none.
+        let body = match event.is_base64_encoded {
+            true => STANDARD.decode(event.body).unwrap_or_default(),
+            false => event.body.into_bytes(),
+        };
+        Request { method: event.request_context.http.method, target, headers, cookies, body: body.into() }
     }
 }
 
@@ -193,8 +185,8 @@ mod tests {
             (json!({"body": {"a": 1}}), ""),
             (json!({}), ""),
         ] {
-            let (_, body) = serde_json::from_value::<HttpEvent>(event).unwrap().into_parts();
-            assert_eq!(body, expected);
+            let request = Request::from(serde_json::from_value::<HttpEvent>(event).unwrap());
+            assert_eq!(request.body, expected);
         }
     }
 

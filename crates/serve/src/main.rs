@@ -27,8 +27,7 @@ async fn run() -> Result<(), Error> {
     let handle = service_fn(move |event: LambdaEvent<HttpEvent>| {
         let (server, rest) = (handler.clone(), leaves.clone());
         async move {
-            let (request, body) = event.payload.into_parts();
-            let served = server.serve_with_body(&request, &body).await;
+            let served = server.serve(&event.payload.into()).await;
             rest.leave(served.wish);
             Ok::<_, Error>(HttpAnswer::from(served.reply))
         }

@@ -1,5 +1,7 @@
 //! What a reader asks, whatever carried it here.
 
+use bytes::Bytes;
+
 /// One HTTP request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -11,6 +13,8 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
     /// The `Cookie` header's parts, `name=value` each.
     pub cookies: Vec<String>,
+    /// The body. Readers have none; the signed requests below `/_everfresh/` may.
+    pub body: Bytes,
 }
 
 impl Request {

@@ -7,5 +7,6 @@ pub mod page;
 mod plain;
 pub mod preview;
 pub mod refusal;
+pub mod refused;
 pub mod signature;
 pub mod trigger;

@@ -115,18 +115,9 @@ impl Server {
         }
     }
 
-    /// Answers one request with its body. Readers' have none; the signed ones below `/_everfresh/` may.
-    pub async fn serve_with_body(&self, request: &Request, body: &Bytes) -> Served {
-        if trigger::reserved(&request.target) {
-            self.trigger(request, body).await.into()
-        } else {
-            self.read(request).await
-        }
-    }
-
-    /// Answers one request without a body. Whatever happens, the reader gets an answer.
+    /// Answers one request. Whatever happens, whoever asks gets an answer.
     pub async fn serve(&self, request: &Request) -> Served {
-        self.serve_with_body(request, &Bytes::new()).await
+        if trigger::reserved(&request.target) { self.trigger(request).await.into() } else { self.read(request).await }
     }
 
     async fn read(&self, request: &Request) -> Served {

@@ -22,8 +22,9 @@ use crate::budget::Budget;
 use crate::remarks::Remark;
 use crate::reply::Reply;
 use crate::request::Request;
+use crate::rules::refused::Refused;
 use crate::rules::signature::{Admitted, Denied, Letter};
-use crate::rules::trigger::{self, Endpoint, MOST_BODY_BYTES, Refused, Wanted};
+use crate::rules::trigger::{self, Endpoint, MOST_BODY_BYTES, Wanted};
 use crate::serve::{RETRY_AFTER, Server};
 use crate::wish::LONGEST;
 
@@ -52,8 +53,8 @@ struct Change {
 
 impl Server {
     /// Answers whatever is asked below `/_everfresh/`.
-    pub(crate) async fn trigger(&self, request: &Request, body: &Bytes) -> Reply {
-        let reply = self.triggered(request, body).await.unwrap_or_else(|refused| {
+    pub(crate) async fn trigger(&self, request: &Request) -> Reply {
+        let reply = self.triggered(request).await.unwrap_or_else(|refused| {
             match refused {
                 Refused::Unsigned => self.count(metrics::TRIGGERS_UNSIGNED),
                 Refused::Limited { .. } => self.count(metrics::TRIGGERS_LIMITED),
@@ -72,20 +73,20 @@ impl Server {
     }
 
     /// endpoint → tenant → signature and time → limit → what is asked → nonce → send, or read.
-    async fn triggered(&self, request: &Request, body: &Bytes) -> Result<Reply, Refused> {
+    async fn triggered(&self, request: &Request) -> Result<Reply, Refused> {
         if self.settings.revalidate_keys.is_empty() {
             return Err(Refused::NotFound);
         }
         let endpoint = Endpoint::find(&request.method, &request.target)?;
         let tenant = self.tenant(request).ok_or(Refused::Host)?;
-        if body.len() > MOST_BODY_BYTES {
+        if request.body.len() > MOST_BODY_BYTES {
             return Err(Refused::TooLarge);
         }
-        let admitted = self.admit(request, body).map_err(|denied| self.unsigned(tenant, denied))?;
+        let admitted = self.admit(request).map_err(|denied| self.unsigned(tenant, denied))?;
         match endpoint {
             Endpoint::Revalidate { query } => {
                 self.limit(&self.limits.asks)?;
-                let change = change(tenant, Wanted::parse(query, body)?, request)?;
+                let change = change(tenant, Wanted::parse(query, &request.body)?, request)?;
                 self.spend(tenant, admitted, Some(&change.key)).await?;
                 self.send(tenant, change).await
             }
@@ -100,7 +101,7 @@ impl Server {
     }
 
     /// Whether the request is signed, and now.
-    fn admit(&self, request: &Request, body: &[u8]) -> Result<Admitted, Denied> {
+    fn admit(&self, request: &Request) -> Result<Admitted, Denied> {
         let header = |name| request.header(name).ok_or(Denied::Malformed);
         let host = self.host(request).and_then(host_name).ok_or(Denied::Malformed)?;
         let letter = Letter {
@@ -110,7 +111,7 @@ impl Server {
             timestamp: header("x-everfresh-timestamp")?,
             nonce: header("x-everfresh-nonce")?,
             request_id: request.header("x-request-id").unwrap_or_default(),
-            body,
+            body: &request.body,
         };
         let (key_id, signature) = (header("x-everfresh-key-id")?, header("x-everfresh-signature")?);
         self.settings.revalidate_keys.admit(key_id, signature, &letter, self.now_ms())

@@ -67,7 +67,7 @@ pub fn get(path: &str) -> Request {
         method: "GET".to_owned(),
         target: path.to_owned(),
         headers: vec![("host".to_owned(), "www.acme.example".to_owned())],
-        cookies: Vec::new(),
+        ..Request::default()
     }
 }
 
@@ -77,11 +77,6 @@ impl Instance {
         let Served { reply, wish } = self.server.serve(request).await;
         self.server.finish(wish).await;
         reply
-    }
-
-    /// Answers a request with a body.
-    pub async fn serve_with_body(&self, request: &Request, body: &str) -> Reply {
-        self.server.serve_with_body(request, &body.to_owned().into()).await.reply
     }
 
     /// A reader of an acme page.

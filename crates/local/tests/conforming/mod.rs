@@ -10,14 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use everfresh_core::clients::{Clients, Explicit, Patience, plain_http_client};
+use everfresh_core::clients::{Clients, Patience};
 use everfresh_core::clock::Clock;
 use everfresh_local::engines::Engines;
 use everfresh_local::gateway::{Gateway, Port};
-use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY};
 
 use self::known::Answers;
-use crate::support::embedded;
+use crate::support::{embedded, over_http};
 
 /// Set to an emulator's URL to compare with it. Without it the engines are compared with themselves, reached over HTTP.
 const ENDPOINT_VARIABLE: &str = "EVERFRESH_CONFORMANCE_ENDPOINT";
@@ -52,16 +51,7 @@ impl Pair {
                 (gateway.url(), "the embedded engines over HTTP".to_owned(), Some(gateway))
             }
         };
-        let theirs = Clients::explicit(Explicit {
-            http: plain_http_client(),
-            endpoint,
-            region: REGION.to_owned(),
-            access_key: ACCESS_KEY.to_owned(),
-            secret_key: SECRET_KEY.to_owned(),
-            patience: Patience::WORKER,
-            clock: Clock::system(),
-            retry_partition: Some("conformance".to_owned()),
-        });
+        let theirs = over_http(endpoint);
         Self { ours, theirs, name, _gateway: gateway }
     }
 }

@@ -16,19 +16,24 @@ use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY};
 /// Set to an emulator's URL to run the suite against it instead of the embedded engines.
 pub(crate) const ENDPOINT_VARIABLE: &str = "EVERFRESH_TEST_ENDPOINT";
 
+/// Clients of whatever answers there.
+pub(crate) fn over_http(endpoint: String) -> Clients {
+    Clients::explicit(Explicit {
+        http: plain_http_client(),
+        endpoint,
+        region: REGION.to_owned(),
+        access_key: ACCESS_KEY.to_owned(),
+        secret_key: SECRET_KEY.to_owned(),
+        patience: Patience::WORKER,
+        clock: Clock::system(),
+        retry_partition: Some("engines".to_owned()),
+    })
+}
+
 /// Clients of the engines under test.
 pub(crate) async fn clients() -> Clients {
     match std::env::var(ENDPOINT_VARIABLE) {
-        Ok(endpoint) => Clients::explicit(Explicit {
-            http: plain_http_client(),
-            endpoint,
-            region: REGION.to_owned(),
-            access_key: ACCESS_KEY.to_owned(),
-            secret_key: SECRET_KEY.to_owned(),
-            patience: Patience::WORKER,
-            clock: Clock::system(),
-            retry_partition: None,
-        }),
+        Ok(endpoint) => over_http(endpoint),
         Err(_) => embedded().await.clients(Clock::system(), Patience::WORKER),
     }
 }

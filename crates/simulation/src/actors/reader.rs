@@ -41,7 +41,7 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
             method: "GET".to_owned(),
             target: page.path().as_str().to_owned(),
             headers: vec![("host".to_owned(), host)],
-            cookies: Vec::new(),
+            ..Request::default()
         };
         let Served { reply, wish } = server.serve(&request).await;
         sim.read();
