@@ -40,6 +40,8 @@ pub struct Clients {
     pub sqs: aws_sdk_sqs::Client,
     /// What the answers of all three tell about AWS's clock.
     pub time: AwsTime,
+    shared: SdkConfig,
+    partition: Option<String>,
 }
 
 /// How long a call may take and how often it is tried.
@@ -139,6 +141,16 @@ impl Clients {
         Self::from_shared(&shared, settings.clock, settings.retry_partition)
     }
 
+    /// What clients of further services are made from, so that they share the connections too.
+    pub fn shared(&self) -> &SdkConfig {
+        &self.shared
+    }
+
+    /// The retry budget of a further service's client; none for the process's own.
+    pub fn retry_partition(&self, service: &str) -> Option<RetryPartition> {
+        self.partition.as_deref().map(|name| partition(name, service))
+    }
+
     fn from_shared(shared: &SdkConfig, clock: Clock, retry_partition: Option<String>) -> Self {
         let time = AwsTime::new(clock);
         // Bucket names in the host name work on AWS only; any other endpoint is addressed by path.
@@ -146,16 +158,17 @@ impl Clients {
         let mut dynamodb = aws_sdk_dynamodb::config::Builder::from(shared).interceptor(time.clone());
         let mut s3 = aws_sdk_s3::config::Builder::from(shared).force_path_style(path_style).interceptor(time.clone());
         let mut sqs = aws_sdk_sqs::config::Builder::from(shared).interceptor(time.clone());
-        if let Some(name) = retry_partition {
-            dynamodb = dynamodb.retry_partition(partition(&name, "dynamodb"));
-            s3 = s3.retry_partition(partition(&name, "s3"));
-            sqs = sqs.retry_partition(partition(&name, "sqs"));
-        }
+        let own = |service: &str| retry_partition.as_deref().map(|name| partition(name, service));
+        dynamodb.set_retry_partition(own("dynamodb"));
+        s3.set_retry_partition(own("s3"));
+        sqs.set_retry_partition(own("sqs"));
         Self {
             dynamodb: aws_sdk_dynamodb::Client::from_conf(dynamodb.build()),
             s3: aws_sdk_s3::Client::from_conf(s3.build()),
             sqs: aws_sdk_sqs::Client::from_conf(sqs.build()),
             time,
+            shared: shared.clone(),
+            partition: retry_partition,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! the verb that grants them and consumed by the verb that ends them.
 
 mod acquire;
+mod announced;
 mod claim;
 mod commit;
 mod errors;

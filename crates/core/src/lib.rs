@@ -43,6 +43,7 @@ pub mod clients;
 pub mod clock;
 pub mod config;
 pub mod domain;
+pub mod downstream;
 pub mod environment;
 pub mod epochs;
 pub mod ledger;

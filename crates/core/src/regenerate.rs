@@ -2,6 +2,7 @@
 //!
 //! Read `Regenerator::attempt` first: it is the protocol, verb by verb. What each verb guarantees is told in [`crate::ledger`].
 
+mod announce;
 mod keep;
 mod plan;
 
@@ -21,6 +22,7 @@ use crate::domain::page::{Meta, ReqStatus, Seen};
 use crate::domain::page_key::PageKey;
 use crate::domain::request::{Reason, Request};
 use crate::domain::seconds;
+use crate::downstream::Downstream;
 use crate::epochs::Epochs;
 use crate::ledger::RowError;
 use crate::ledger::{Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights};
@@ -34,6 +36,8 @@ pub struct Regenerator {
     pub artifacts: Artifacts,
     /// Where pages come from.
     pub renderer: Arc<dyn Renderer>,
+    /// Who is told of what was published.
+    pub downstream: Downstream,
     /// Numbers.
     pub settings: Settings,
     epochs: Epochs,
@@ -82,7 +86,12 @@ const LEAST_RENDER_MS: u64 = 1_000;
 impl Regenerator {
     /// A worker's tools.
     pub fn new(ledger: Ledger, artifacts: Artifacts, renderer: Arc<dyn Renderer>, settings: Settings) -> Self {
-        Self { ledger, artifacts, renderer, settings, epochs: Epochs::default() }
+        Self { ledger, artifacts, renderer, downstream: Downstream::default(), settings, epochs: Epochs::default() }
+    }
+
+    /// The same, with somebody who is told of what was published.
+    pub fn telling(self, downstream: Downstream) -> Self {
+        Self { downstream, ..self }
     }
 
     /// Regenerates the page that the job wishes for, if it has to be. Whatever happens, the answer says what became of the request;
@@ -110,16 +119,16 @@ impl Regenerator {
         }
     }
 
-    /// lookup → claim → acquire → render → gate → upload → commit.
+    /// lookup → claim → acquire → render → gate → upload → commit → announce.
     async fn attempt(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let page = &job.resolved.page;
         let state = self.ledger.lookup(page).await?;
         if let Some(outcome) = self.without_render(job, &state).await? {
-            return Ok(outcome);
+            return self.after_news(job, &state, outcome).await;
         }
         let mut claim = match self.ledger.claim(page, self.claim_terms(job)).await? {
             ClaimOutcome::Won(claim) => claim,
-            ClaimOutcome::Replayed => return Ok(Outcome::Replayed),
+            ClaimOutcome::Replayed => return self.after_news(job, &state, Outcome::Replayed).await,
             ClaimOutcome::Busy { until_ms } => return Ok(busy(Busy::Claim { until_ms })),
             ClaimOutcome::Rejected(reason) => return Ok(Outcome::Rejected { reason }),
         };
@@ -172,10 +181,13 @@ impl Regenerator {
     async fn commit(&self, job: &Job<'_>, rights: Rights, publication: Publication) -> Result<Outcome, LedgerError> {
         let lease_ms = self.settings.ladder.lease_ms;
         match self.ledger.commit(rights.claim, rights.lease, &publication, lease_ms).await? {
-            Commit::Done => Ok(match publication.meta.version {
-                Some(version) if publication.unchanged => Outcome::Unchanged { version },
-                version => Outcome::Committed { version },
-            }),
+            Commit::Done => {
+                let outcome = match publication.meta.version {
+                    Some(version) if publication.unchanged => Outcome::Unchanged { version },
+                    version => Outcome::Committed { version },
+                };
+                self.announce(job, &publication.meta, outcome).await
+            }
             Commit::Superseded(rights) => {
                 self.ledger.give_up(rights).await?;
                 self.after_another_commit(job).await
@@ -192,10 +204,10 @@ impl Regenerator {
     /// Somebody published while this one rendered. Perhaps that grants the request; else it comes again.
     async fn after_another_commit(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let state = self.ledger.lookup(&job.resolved.page).await?;
-        Ok(match self.coverage(job, &state).await? {
-            Coverage::Covered => Outcome::AlreadyCovered,
-            Coverage::NotCovered | Coverage::TooClose { .. } => Outcome::Superseded,
-        })
+        match self.coverage(job, &state).await? {
+            Coverage::Covered => self.after_news(job, &state, Outcome::AlreadyCovered).await,
+            Coverage::NotCovered | Coverage::TooClose { .. } => Ok(Outcome::Superseded),
+        }
     }
 
     async fn fail(&self, rights: Rights, class: ErrorClass, state: &PageState) -> Result<Outcome, LedgerError> {
@@ -302,7 +314,7 @@ impl Regenerator {
             current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
             pointer: false,
             tombstone: false,
-            downstream_due: false,
+            downstream_due_ms: self.due_ms(same),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The three engines together.
+//! The engines together.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,15 +8,17 @@ use http::{HeaderValue, Request, Response};
 
 use crate::data_dir::DataDir;
 use crate::dynamodb::DynamoDb;
+use crate::listeners::Listeners;
 use crate::s3::S3;
 use crate::sqs::{Sqs, SqsOpenError};
 
-/// DynamoDB, S3 and SQS. Clones share their data.
+/// DynamoDB, S3 and SQS, and those who are told after a commit. Clones share their data.
 #[derive(Clone, Debug)]
 pub struct Engines {
     dynamodb: DynamoDb,
     s3: S3,
     sqs: Sqs,
+    listeners: Listeners,
     clock: Clock,
 }
 
@@ -29,6 +31,12 @@ pub enum Service {
     S3,
     /// The queues'.
     Sqs,
+    /// The CDN's.
+    CloudFront,
+    /// The event bus's.
+    EventBridge,
+    /// The topic's.
+    Sns,
 }
 
 /// Why the engines did not start.
@@ -52,6 +60,7 @@ impl Engines {
             dynamodb: DynamoDb::memory(&clock)?,
             s3: S3::memory(&clock)?,
             sqs: Sqs::memory(&clock, 0).await?,
+            listeners: Listeners::default(),
             clock,
         })
     }
@@ -63,6 +72,7 @@ impl Engines {
             dynamodb: DynamoDb::open(&dir.file("dynamodb.db"))?,
             s3: S3::open(&dir.file("s3.db"), &clock)?,
             sqs: Sqs::open(&dir.file("sqs.db"), &clock, port).await?,
+            listeners: Listeners::default(),
             clock,
         })
     }
@@ -84,7 +94,12 @@ impl Engines {
         }
     }
 
-    /// Answers one request of any of the three services, dated by the engines' clock.
+    /// Those who are told after a commit.
+    pub fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// Answers one request of any of the services, dated by the engines' clock.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
         let mut response = match Service::of(&request) {
             Service::DynamoDb => self.dynamodb.call(request.headers(), request.body()),
@@ -93,6 +108,9 @@ impl Engines {
                 self.sqs.call(&parts.headers, body).await
             }
             Service::S3 => self.s3.call(request).await,
+            Service::CloudFront => self.listeners.create_invalidation(request.body()),
+            Service::EventBridge => self.listeners.put_events(request.body()),
+            Service::Sns => self.listeners.publish(request.body()),
         };
         response.headers_mut().insert(http::header::DATE, http_date(self.clock.now()));
         response
@@ -100,11 +118,16 @@ impl Engines {
 }
 
 impl Service {
-    /// DynamoDB and SQS name their operation in a header; S3 is addressed by path.
+    /// Most name their operation in a header. The rest is S3, which is addressed by path, but for a form (no page is uploaded by POST) and
+    /// for CloudFront's paths, which begin with the date of its API.
     pub fn of<T>(request: &Request<T>) -> Self {
-        match request.headers().get("x-amz-target").map(HeaderValue::as_bytes) {
-            Some(target) if target.starts_with(b"DynamoDB_") => Self::DynamoDb,
-            Some(target) if target.starts_with(b"AmazonSQS.") => Self::Sqs,
+        let header = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+        match header("x-amz-target") {
+            target if target.starts_with(b"DynamoDB_") => Self::DynamoDb,
+            target if target.starts_with(b"AmazonSQS.") => Self::Sqs,
+            target if target.starts_with(b"AWSEvents.") => Self::EventBridge,
+            _ if header("content-type") == b"application/x-www-form-urlencoded" => Self::Sns,
+            _ if request.uri().path().starts_with("/2020-05-31/distribution/") => Self::CloudFront,
             _ => Self::S3,
         }
     }

@@ -90,7 +90,9 @@ impl Call {
         let service = Service::of(request);
         let operation = match service {
             Service::S3 => s3_operation(request).to_owned(),
-            Service::DynamoDb | Service::Sqs => target_operation(request),
+            Service::DynamoDb | Service::Sqs | Service::EventBridge => target_operation(request),
+            Service::CloudFront => "CreateInvalidation".to_owned(),
+            Service::Sns => "Publish".to_owned(),
         };
         let conditional = request.headers().contains_key("if-none-match") || request.headers().contains_key("if-match");
         Self { service, operation, conditional }
@@ -103,7 +105,7 @@ impl Call {
                 "TransactWriteItems" | "TransactGetItems" | "PutItem" | "UpdateItem" | "DeleteItem"
             ),
             Service::S3 => self.operation == "PutObject" && self.conditional,
-            Service::Sqs => false,
+            Service::Sqs | Service::CloudFront | Service::EventBridge | Service::Sns => false,
         }
     }
 }

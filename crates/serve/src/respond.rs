@@ -69,9 +69,11 @@ fn ttl(freshness: &Freshness, meta: &Meta, now_ms: u64) -> (i64, u64) {
     (left_ms.div_euclid(1000), now_ms.saturating_sub(ends_ms))
 }
 
-/// The page's tags as a CDN reads them: each with its tenant, for tags of two tenants may be the same word.
+/// The page's tags as a CDN reads them: each with its tenant, for tags of two tenants may be the same word. Its own comes first, for a
+/// CDN does not read on for ever.
 fn cdn_tags(visit: &Visit<'_>, meta: &Meta) -> String {
-    let tags: Vec<String> = meta.tags.iter().map(|tag| tag.for_cdn(visit.tenant())).collect();
+    let tags = meta.tags.iter().map(|tag| tag.for_cdn(visit.tenant()));
+    let tags: Vec<String> = std::iter::once(visit.page.for_cdn()).chain(tags).collect();
     tags.join(",")
 }
 

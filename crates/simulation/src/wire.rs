@@ -72,15 +72,17 @@ impl Wire {
         let path = request.uri().path().to_owned();
         let (parts, body) = request.into_parts();
         let mut json: Value = match call.service {
-            Service::S3 => Value::Null,
-            Service::DynamoDb | Service::Sqs => serde_json::from_slice(&body).unwrap_or_default(),
+            Service::S3 | Service::CloudFront | Service::Sns => Value::Null,
+            Service::DynamoDb | Service::Sqs | Service::EventBridge => {
+                serde_json::from_slice(&body).unwrap_or_default()
+            }
         };
         let mut request = Request::from_parts(parts, body);
         if let Some(sabotage) = self.sabotage {
             if let Some(answer) = sabotage.request(actor, &call.operation, &mut json, self.clock.now_ms()) {
                 return answer;
             }
-            if call.service != Service::S3 {
+            if !json.is_null() {
                 *request.body_mut() = Bytes::from(json.to_string());
             }
         }
@@ -113,7 +115,9 @@ impl Wire {
                 response.headers_mut().insert("date", date);
                 response
             }
-            Service::DynamoDb | Service::S3 => self.engines.call(request).await,
+            Service::DynamoDb | Service::S3 | Service::CloudFront | Service::EventBridge | Service::Sns => {
+                self.engines.call(request).await
+            }
         };
         let ok = response.status().is_success();
         if let (true, Some(body)) = (ok, &object) {

@@ -10,6 +10,7 @@ use everfresh_core::clients::{Clients, Patience};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Ladder;
 use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::downstream::Downstream;
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics::{Metric, Metrics};
 use everfresh_core::regenerate::{self, Regenerator};
@@ -73,7 +74,8 @@ impl Sandbox {
             max_body_bytes: 100_000,
         };
         let renderer: Arc<dyn Renderer> = Arc::new(world.origin.clone());
-        let regenerator = Regenerator::new(ledger, artifacts, renderer, settings);
+        let regenerator = Regenerator::new(ledger, artifacts, renderer, settings)
+            .telling(Downstream::new(&clients, &world.downstream));
         let worker = Worker::new(world.config.clone(), regenerator, &clients, world.stack.clone(), 10);
         // Lambda polls with its own client, which no fault of the function's touches.
         let source = EventSource {
@@ -175,6 +177,7 @@ fn add(totals: &mut BTreeMap<&'static str, u64>, metrics: &Metrics) {
         BUSY,
         LOCK_CONTENTION,
         CONFIGURATION_SKEW,
+        UNTOLD,
         TOO_CLOSE,
         SUPERSEDED,
         PINNED,

@@ -6,6 +6,7 @@ use everfresh_core::clients::{Clients, Patience};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::{Config, Ladder};
 use everfresh_core::domain::page_key::{KeyLayout, PageKey, Tenant};
+use everfresh_core::downstream::DownstreamSettings;
 use everfresh_core::ledger::Ledger;
 use everfresh_core::stack::Stack;
 use everfresh_local::engines::Engines;
@@ -75,6 +76,8 @@ pub struct World {
     pub origin: Origin,
     /// What the next sandboxes are configured with.
     pub config: Config,
+    /// Whom the next sandboxes tell of what they publish: nobody, unless a test says so.
+    pub downstream: DownstreamSettings,
 }
 
 impl World {
@@ -92,7 +95,15 @@ impl World {
         let visibility_s = u32::try_from(ladder().visibility_ms / 1000).unwrap();
         let stack = stack::provision(&clean, visibility_s).await.unwrap();
         let config = Config::parse(config).unwrap();
-        Self { engines, clock, clean, stack, origin: Origin::default(), config }
+        Self {
+            engines,
+            clock,
+            clean,
+            stack,
+            origin: Origin::default(),
+            config,
+            downstream: DownstreamSettings::default(),
+        }
     }
 
     /// A sandbox of the usual kind.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, LoadError, Render};
+use everfresh_core::downstream::Downstream;
 use everfresh_core::ledger::Ledger;
 use everfresh_core::regenerate::Regenerator;
 use everfresh_core::render::Renderer;
@@ -46,6 +47,7 @@ pub fn worker(
     config.check_layout(settings.layout).map_err(|source| LoadError::Wrong { location, source })?;
     let ledger = Ledger::new(clients, &settings.stack.table, settings.layout);
     let artifacts = Artifacts::new(clients, &settings.stack.bucket);
-    let regenerator = Regenerator::new(ledger, artifacts, renderer, settings.regenerate);
+    let regenerator = Regenerator::new(ledger, artifacts, renderer, settings.regenerate)
+        .telling(Downstream::new(clients, &settings.downstream));
     Ok(Worker::new(config, regenerator, clients, settings.stack.clone(), settings.concurrency))
 }

@@ -138,13 +138,21 @@ impl Worker {
         let Target::Tag(tag) = &request.target else { return Outcome::Busy { why: Busy::Unavailable } };
         let ledger = &self.regenerator.ledger;
         let hash = request.request_hash();
-        match ledger.invalidate_tag(&request.tenant, tag, &request.key, hash, record.sent_ms).await {
+        let outcome = match ledger.invalidate_tag(&request.tenant, tag, &request.key, hash, record.sent_ms).await {
             Ok(TagInvalidation::Done) => Outcome::Committed { version: None },
             Ok(TagInvalidation::Replayed) => Outcome::Replayed,
-            Ok(TagInvalidation::Rejected(reason)) => Outcome::Rejected { reason },
+            Ok(TagInvalidation::Rejected(reason)) => return Outcome::Rejected { reason },
             Err(error) => {
                 tracing::error!(%tag, %error, "invalidation of tag {tag} could not go on");
-                Outcome::Busy { why: Busy::Unavailable }
+                return Outcome::Busy { why: Busy::Unavailable };
+            }
+        };
+        // Also of a replay: whoever wrote the watermark may have died before this. Told twice, it is done once.
+        match self.regenerator.downstream.tell_tag(&request.tenant, tag, &request.key).await {
+            Ok(()) => outcome,
+            Err(error) => {
+                tracing::warn!(%tag, %error, "tag {tag} is invalidated, but {error}");
+                Outcome::Busy { why: Busy::Downstream { until_ms: ledger.time().now_ms() } }
             }
         }
     }
@@ -244,6 +252,7 @@ fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, now_ms
     match outcome {
         Outcome::Busy { why: Busy::Lease { .. } | Busy::Claim { .. } } => metrics.count(metrics::LOCK_CONTENTION),
         Outcome::Busy { why: Busy::OtherPage } => metrics.count(metrics::CONFIGURATION_SKEW),
+        Outcome::Busy { why: Busy::Downstream { .. } } => metrics.count(metrics::UNTOLD),
         Outcome::Committed { .. } | Outcome::Unchanged { .. } => {
             metrics.record(metrics::REGENERATION_TIME, now_ms.saturating_sub(record.sent_ms));
         }

@@ -78,6 +78,11 @@ pub enum Busy {
     OtherPage,
     /// A newer deployment rendered the page; a worker of that deployment must handle this.
     OlderDeploy,
+    /// The page is published, but the CDN or the listeners have not been told.
+    Downstream {
+        /// When whoever is about to tell them is surely gone.
+        until_ms: u64,
+    },
     /// The table, the bucket or the queue cannot be reached, or its answer stayed unknown.
     Unavailable,
 }
@@ -240,6 +245,7 @@ mod tests {
             Busy::NoTime,
             Busy::OtherPage,
             Busy::OlderDeploy,
+            Busy::Downstream { until_ms: 1 },
             Busy::Unavailable,
         ];
         for why in whys {

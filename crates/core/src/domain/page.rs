@@ -50,8 +50,8 @@ pub struct Meta {
     pub pointer: bool,
     /// The page was purged; there is no body.
     pub tombstone: bool,
-    /// Work that follows the commit, such as a CDN purge, has not been confirmed yet.
-    pub downstream_due: bool,
+    /// Since when the world outside is to be told of this version; gone once it was. Zero if nobody has begun to.
+    pub downstream_due_ms: Option<u64>,
 }
 
 impl Meta {

@@ -172,6 +172,11 @@ impl PageKey {
         self.hash
     }
 
+    /// The page's own tag at a CDN. No tenant's tag can be the same: no tenant begins with a dot.
+    pub fn for_cdn(&self) -> String {
+        format!(".{}:{}", self.tenant, self.hash)
+    }
+
     /// The partition that holds everything about this page. At most 1,102 bytes, under DynamoDB's 2,048.
     pub fn pk(&self, layout: KeyLayout) -> String {
         let tenant = &self.tenant;

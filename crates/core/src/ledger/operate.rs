@@ -37,6 +37,9 @@ pub enum Operation {
 /// How long an operator holds the lease: two round trips and patience.
 const LEASE_MS: u64 = 15_000;
 
+/// An operator tells nobody outside: the next worker that comes by does, if there is anybody to tell.
+const NOBODY_TELLS: u64 = 0;
+
 impl Ledger {
     /// Holds the published version fast until unpinned.
     pub async fn pin(&self, page: &PageKey) -> Result<Operation, LedgerError> {
@@ -163,6 +166,7 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         deploy: Some(kept.deploy),
         current_sk: Some(kept.version.sk()),
         tombstone: false,
+        downstream_due_ms: Some(NOBODY_TELLS),
         ..meta
     }
 }
@@ -182,6 +186,7 @@ fn tombstone(meta: Meta, now_ms: u64) -> Meta {
         body_bytes: None,
         current_sk: None,
         tombstone: true,
+        downstream_due_ms: Some(NOBODY_TELLS),
         ..meta
     }
 }

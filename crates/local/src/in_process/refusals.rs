@@ -17,6 +17,8 @@ pub(super) fn internal_error(service: Service) -> Response<Bytes> {
             "We encountered an internal error. Please try again.",
         ),
         Service::Sqs => sqs(StatusCode::INTERNAL_SERVER_ERROR, "InternalFailure", "InternalFailure;Receiver"),
+        Service::EventBridge => events(StatusCode::INTERNAL_SERVER_ERROR, "InternalException"),
+        Service::CloudFront | Service::Sns => query(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
     }
 }
 
@@ -26,6 +28,8 @@ pub(super) fn throttled(service: Service) -> Response<Bytes> {
         Service::DynamoDb => dynamodb(StatusCode::BAD_REQUEST, "ProvisionedThroughputExceededException", json!({})),
         Service::S3 => s3(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate."),
         Service::Sqs => sqs(StatusCode::BAD_REQUEST, "RequestThrottled", "RequestThrottled;Sender"),
+        Service::EventBridge => events(StatusCode::BAD_REQUEST, "ThrottlingException"),
+        Service::CloudFront | Service::Sns => query(StatusCode::BAD_REQUEST, "Throttling"),
     }
 }
 
@@ -80,6 +84,19 @@ fn sqs(status: StatusCode, error: &str, query_error: &'static str) -> Response<B
     let mut response = respond(status, "application/x-amz-json-1.0", body.to_string());
     response.headers_mut().insert("x-amzn-query-error", HeaderValue::from_static(query_error));
     response
+}
+
+fn events(status: StatusCode, error: &str) -> Response<Bytes> {
+    let body = json!({"__type": error, "message": format!("{error}, as a fault had it")});
+    respond(status, "application/x-amz-json-1.1", body.to_string())
+}
+
+fn query(status: StatusCode, code: &str) -> Response<Bytes> {
+    let xml = format!(
+        "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{code}, as a fault had it</Message></Error>\
+         <RequestId>fault</RequestId></ErrorResponse>"
+    );
+    respond(status, "text/xml", xml)
 }
 
 fn s3(status: StatusCode, code: &str, message: &str) -> Response<Bytes> {

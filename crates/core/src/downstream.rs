@@ -1,0 +1,80 @@
+//! announce: whom the world outside hears from that a page was published. The CDN, which keeps copies of the old one, and an event bus or
+//! a topic. Both are optional.
+//!
+//! What happened is told after the commit, so a crash may lie between. META therefore carries a mark that the commit itself has written,
+//! and the request's message is not done with while it is there. Everything told bears an id that is made from what happened, never
+//! by chance: told twice it is done once by the CDN, and a listener recognises it.
+
+mod cdn;
+mod events;
+mod settings;
+
+use self::cdn::Cdn;
+use self::events::Events;
+pub use self::settings::{DownstreamSettings, EventTarget};
+use crate::clients::Clients;
+use crate::domain::digest::Digest;
+use crate::domain::page::Meta;
+use crate::domain::page_key::{PageKey, Tenant};
+use crate::domain::request::IdempotencyKey;
+use crate::domain::tag::Tag;
+use crate::domain::version::Version;
+
+/// Those who are told.
+#[derive(Clone, Debug, Default)]
+pub struct Downstream {
+    cdn: Option<Cdn>,
+    events: Option<Events>,
+}
+
+/// Somebody could not be told.
+#[derive(Debug, thiserror::Error)]
+#[error("{whom} could not be told: {why}")]
+pub struct Untold {
+    /// Who.
+    pub whom: String,
+    /// What the SDK says about it.
+    pub why: String,
+}
+
+impl Downstream {
+    /// Those whom `settings` name.
+    pub fn new(clients: &Clients, settings: &DownstreamSettings) -> Self {
+        Self {
+            cdn: settings.distribution.as_ref().map(|id| Cdn::new(clients, id, settings.by_tag)),
+            events: settings.event_target.as_ref().map(|target| Events::new(clients, target)),
+        }
+    }
+
+    /// Whether anybody is.
+    pub fn is_somebody(&self) -> bool {
+        self.cdn.is_some() || self.events.is_some()
+    }
+
+    /// Tells everybody that this version of the page is published.
+    pub async fn tell_page(&self, page: &PageKey, version: &Version, meta: &Meta) -> Result<(), Untold> {
+        let id = format!("page.{}", Digest::of(format!("{page}\n{version}").as_bytes()));
+        let cdn = async {
+            match &self.cdn {
+                Some(cdn) => cdn.forget_page(page, &id).await,
+                None => Ok(()),
+            }
+        };
+        let events = async {
+            match &self.events {
+                Some(events) => events.page_regenerated(page, version, meta, &id).await,
+                None => Ok(()),
+            }
+        };
+        // Side by side, and both to the end: one that cannot be reached does not keep the news from the other.
+        let (cdn, events) = futures::join!(cdn, events);
+        cdn.and(events)
+    }
+
+    /// Tells the CDN that every page with this tag is outdated, by the request that said so. Nothing is regenerated yet, so nobody else is told.
+    pub async fn tell_tag(&self, tenant: &Tenant, tag: &Tag, key: &IdempotencyKey) -> Result<(), Untold> {
+        let Some(cdn) = &self.cdn else { return Ok(()) };
+        let id = format!("tag.{}", Digest::of(format!("{tenant}\n{tag}\n{key}").as_bytes()));
+        cdn.forget_tag(tenant, tag, &id).await
+    }
+}

@@ -1,0 +1,258 @@
+//! After a commit: the CDN forgets, listeners hear, and no crash keeps the news from them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use everfresh_core::downstream::{DownstreamSettings, EventTarget};
+use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
+use everfresh_local::listeners::Listeners;
+use everfresh_testing::operators::done;
+use everfresh_testing::{World, ladder, pause, text};
+use serde_json::json;
+
+const PAGE: &str = "/products/42";
+const BUS: &str = "arn:aws:events:us-east-1:000000000000:event-bus/site";
+/// Until a dead worker's message is visible again.
+const REDELIVERED: Duration = Duration::from_millis(401_000);
+const LONG: Duration = Duration::from_secs(7_200);
+
+/// A world whose workers tell a distribution, by tag, and a bus.
+async fn telling() -> World {
+    let mut world = World::new().await;
+    world.downstream = DownstreamSettings {
+        distribution: Some("E1EXAMPLE".to_owned()),
+        by_tag: true,
+        event_target: EventTarget::parse(BUS),
+    };
+    world
+}
+
+fn listeners(world: &World) -> &Listeners {
+    world.engines.listeners()
+}
+
+/// What the CDN was asked to forget, request by request.
+fn forgotten(world: &World) -> Vec<Vec<String>> {
+    listeners(world).invalidations().into_values().collect()
+}
+
+/// The versions that listeners heard of, and how often they were told in all.
+fn heard(world: &World) -> (BTreeSet<String>, usize) {
+    let events = listeners(world).events();
+    let versions = events.iter().map(|event| event.detail["version"].as_str().unwrap().to_owned());
+    (versions.collect(), events.len())
+}
+
+async fn version(world: &World) -> String {
+    text(&world.meta(PAGE).await.unwrap(), "version")
+}
+
+async fn is_due(world: &World) -> bool {
+    world.meta(PAGE).await.unwrap().contains_key("downstream_due_ms")
+}
+
+fn own_tag(world: &World) -> String {
+    format!("#.acme:{}", world.page(PAGE).hash())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_published_page_is_forgotten_by_the_cdn_and_told_to_listeners() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(forgotten(&world), [[own_tag(&world)]]);
+    let meta = world.meta(PAGE).await.unwrap();
+    let [event] = listeners(&world).events().try_into().unwrap();
+    assert_eq!((event.target.as_str(), event.kind), (BUS, ("everfresh".to_owned(), "Page Regenerated".to_owned())));
+    let id = listeners(&world).invalidations().into_keys().next().unwrap();
+    let expected = json!({
+        "id": id, "tenant": "acme", "path": PAGE, "version": text(&meta, "version"), "status": 200, "etag": text(&meta, "etag"),
+        "tags": ["products", "product-42"], "generated_at": everfresh_testing::number(&meta, "generated_at"),
+    });
+    assert_eq!(event.detail, expected);
+    assert!(!is_due(&world).await);
+    assert_eq!((sandbox.total(metrics::COMMITTED), world.waiting().await), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_tells_nobody_pays_nothing_for_it() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert!(!is_due(&world).await);
+    assert_eq!(sandbox.operations().last().map(String::as_str), Some("TransactWriteItems"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_that_did_not_change_is_no_news() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one", "one", "two"]).await;
+    assert_eq!(sandbox.total(metrics::UNCHANGED), 1);
+    assert_eq!((forgotten(&world).len(), heard(&world).1), (2, 2));
+    assert!(!is_due(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_between_commit_and_ack_the_redelivery_tells_what_was_not_told() {
+    for operation in ["CreateInvalidation", "PutEvents", "UpdateItem"] {
+        for (when, fault) in [("before", Fault::Hang), ("after", Fault::Silence)] {
+            let world = telling().await;
+            world.enqueue(PAGE).await;
+            let doomed = world.sandbox().await;
+            doomed.inject(On::next(operation), fault);
+            doomed.turn_killed_after(Duration::from_secs(1)).await;
+            let published = version(&world).await;
+            assert_eq!(is_due(&world).await, (operation, when) != ("UpdateItem", "after"), "{when} {operation}");
+            assert_eq!(world.waiting().await, 1, "{when} {operation}: not acked");
+
+            tokio::time::sleep(REDELIVERED).await;
+            let healthy = world.sandbox().await;
+            world.drain(&healthy, Duration::from_secs(60)).await;
+            assert_eq!(forgotten(&world), [[own_tag(&world)]], "{when} {operation}");
+            assert_eq!(heard(&world).0, BTreeSet::from([published.clone()]), "{when} {operation}");
+            assert!(heard(&world).1 <= 2, "{when} {operation}");
+            assert_eq!((version(&world).await, is_due(&world).await), (published, false), "{when} {operation}");
+            assert_eq!((world.waiting().await, world.origin.renders()), (0, 1), "{when} {operation}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_acks_over_news_that_may_not_have_been_told() {
+    let world = telling().await;
+    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
+    world.send(&body).await;
+    let doomed = world.sandbox().await;
+    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
+    doomed.turn_killed_after(Duration::from_secs(1)).await;
+    // The same request once more, before anybody can know that the worker is dead.
+    pause(10).await;
+    world.send(&body).await;
+    let other = world.sandbox().await;
+    other.turn().await;
+    assert_eq!((other.total(metrics::UNTOLD), forgotten(&world).len(), world.waiting().await), (1, 0, 2));
+    tokio::time::sleep(Duration::from_millis(ladder().claim_expiry_ms)).await;
+    other.turn().await;
+    assert_eq!((other.total(metrics::REPLAYED), forgotten(&world).len(), world.waiting().await), (1, 1, 1));
+    assert!(!is_due(&world).await);
+    world.drain(&other, LONG).await;
+    assert_eq!((forgotten(&world).len(), heard(&world).0.len(), world.origin.renders()), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cdn_that_is_down_for_an_hour_is_told_afterwards_and_the_page_is_published_meanwhile() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(world.published(PAGE).await.as_deref(), Some("one"));
+    assert_eq!((sandbox.total(metrics::UNTOLD), world.waiting().await, heard(&world).1), (1, 1, 1));
+    let recovered = world.sandbox().await;
+    for _ in 0..60 {
+        pause(60).await;
+        sandbox.turn().await;
+    }
+    assert_eq!((world.waiting().await, world.dead_letters().await.len()), (1, 0), "it waits, and is not given up");
+    world.drain(&recovered, LONG).await;
+    assert_eq!((forgotten(&world).len(), world.origin.renders(), is_due(&world).await), (1, 1, false));
+    assert_eq!(heard(&world).0.len(), 1, "the event bears the same id each time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_bus_takes_and_refuses_comes_again() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    listeners(&world).refuse_entries(1);
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!((sandbox.total(metrics::UNTOLD), heard(&world).1), (1, 0));
+    world.drain(&sandbox, LONG).await;
+    assert_eq!((heard(&world).1, forgotten(&world).len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_nobody_was_told_of_is_told_under_the_next_one() {
+    let world = telling().await;
+    world.enqueue(PAGE).await;
+    let doomed = world.sandbox().await;
+    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
+    doomed.inject(On::next("PutEvents"), Fault::Hang);
+    doomed.turn_killed_after(Duration::from_secs(1)).await;
+    pause(90).await;
+    // Its age makes it render; the content is the old one.
+    let sandbox = world.sandbox().await;
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(sandbox.total(metrics::UNCHANGED), 1);
+    assert_eq!((forgotten(&world).len(), heard(&world)), (1, (BTreeSet::from([version(&world).await]), 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_tags_a_page_is_forgotten_by_its_path_and_every_query() {
+    let mut world = telling().await;
+    world.downstream.by_tag = false;
+    world.downstream.event_target = None;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
+    sandbox.turn().await;
+    assert_eq!(forgotten(&world), [[PAGE.to_owned(), format!("{PAGE}?*")]], "a tag cannot be told");
+    assert_eq!((heard(&world).1, world.waiting().await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalidated_tag_is_forgotten_once_whatever_happens_to_its_message() {
+    for (when, fault) in [("before", Fault::Hang), ("after", Fault::Silence)] {
+        let world = telling().await;
+        world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
+        let doomed = world.sandbox().await;
+        doomed.inject(On::next("CreateInvalidation"), fault);
+        doomed.turn_killed_after(Duration::from_secs(1)).await;
+        tokio::time::sleep(REDELIVERED).await;
+        let sandbox = world.sandbox().await;
+        sandbox.inject(On::next("CreateInvalidation"), Fault::Throttle);
+        world.drain(&sandbox, LONG).await;
+        assert_eq!(forgotten(&world), [["#acme:products"]], "{when}");
+        assert_eq!((heard(&world).1, world.waiting().await), (0, 0), "{when}: nothing is regenerated yet");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_is_told_too_and_a_fifo_topic_once() {
+    for (name, most) in [("site", 2), ("site.fifo", 1)] {
+        let mut world = telling().await;
+        let arn = format!("arn:aws:sns:us-east-1:000000000000:{name}");
+        world.downstream.event_target = EventTarget::parse(&arn);
+        world.enqueue(PAGE).await;
+        let doomed = world.sandbox().await;
+        doomed.inject(On::next("UpdateItem"), Fault::Hang);
+        doomed.turn_killed_after(Duration::from_secs(1)).await;
+        tokio::time::sleep(REDELIVERED).await;
+        let sandbox = world.sandbox().await;
+        world.drain(&sandbox, LONG).await;
+        let events = listeners(&world).events();
+        assert_eq!(events.len(), most, "{name}");
+        assert!(events.iter().all(|event| *event == events[0]), "{name}: known by its id");
+        assert_eq!((events[0].target.as_str(), events[0].kind.1.as_str()), (arn.as_str(), "Page Regenerated"));
+        assert_eq!(events[0].detail["path"], PAGE);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_published_is_told_by_the_next_worker_at_once() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
+    assert!(is_due(&world).await);
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!((forgotten(&world).len(), is_due(&world).await, world.waiting().await), (2, false, 0));
+    assert_eq!(listeners(&world).events().last().unwrap().detail["status"], 410);
+}
