@@ -69,11 +69,13 @@ KEY = "cdn Resources PageCachePolicy Properties CachePolicyConfig"
     drop(f"{BEHAVIOUR} CustomErrorResponses 2"),
     put(f"{BEHAVIOUR} CustomErrorResponses 1 ErrorCachingMinTTL", 10),
     put(f"{BEHAVIOUR} CustomErrorResponses 0 ResponsePagePath", "/sorry.html"),
+    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters TagHeader", "X-Tags"),
+    drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables EVERFRESH_TAG_HEADER"),
     rewrite("crates/serve/src/rules/preview.rs", '"everfresh-preview"', '"preview"'),
     rewrite("crates/serve/src/serve.rs", "x-everfresh-host", "x-host"),
 )
 def distribution(stack):
-    made = stack.cdn(PreviewCookie="everfresh-preview").resources()
+    made = stack.cdn(TagHeader="Cache-Tag", PreviewCookie="everfresh-preview").resources()
     config = made["Distribution"]["DistributionConfig"]
     for behaviour in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
         named = {"EventType": "viewer-request", "FunctionARN": "${NameHost.FunctionMetadata.FunctionARN}"}
@@ -105,9 +107,13 @@ def distribution(stack):
     }:
         yield "/_everfresh/*: signed headers do not get through"
     main = stack.main(**ALL_ON)
-    variables = main.resources(LAMBDA)["ServeFunction"]["Environment"]["Variables"]
+    worker, variables = (main.resources(LAMBDA)[name]["Environment"]["Variables"] for name in ("WorkerFunction", "ServeFunction"))
     if variables.get("EVERFRESH_TRUST_HOST_HEADER") != "true":
         yield "ServeFunction: does not believe the host that it is told"
     given = main.resources(NESTED)["Cdn"]["Parameters"]
+    if given["TagHeader"] != variables.get("EVERFRESH_TAG_HEADER") or config["CacheTagConfig"] != {"HeaderName": "Cache-Tag"}:
+        yield "tags are sent in another header than the distribution reads"
+    if worker.get("EVERFRESH_TAG_HEADER") != variables.get("EVERFRESH_TAG_HEADER"):
+        yield "the worker does not know that pages carry tags, and asks the distribution to forget them by path"
     if f'COOKIE: &str = "{given["PreviewCookie"]}"' not in stack.code("serve/src"):
         yield "the serving function reads another preview cookie than the distribution lets through"

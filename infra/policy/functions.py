@@ -112,6 +112,7 @@ SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables
     put(f"{SERVE_VARIABLES} EVERFRESH_LEASE_MS", "30000"),
     put(f"{WORKER_VARIABLES} EVERFRESH_RENDER_DEADLINE_MS", ""),
     put(f"{SERVE_VARIABLES} EVERFRESH_TAG_HEADER", {"Ref": "Nonsense"}),
+    rewrite("crates/core/src/downstream/settings.rs", '"EVERFRESH_CDN_DISTRIBUTION"', '"EVERFRESH_CDN"'),
     rewrite("crates/worker/src/settings.rs", '"EVERFRESH_MAX_ATTEMPTS"', '"EVERFRESH_TRIES"'),
     rewrite("crates/serve/src/settings.rs", 'needed("EVERFRESH_QUEUE_URL")', 'needed("EVERFRESH_LOW_PRIORITY_QUEUE_URL")'),
     rewrite("crates/serve/src/settings.rs", '"EVERFRESH_PREVIEW_KEYS"', '"EVERFRESH_EVENT_TARGET"'),
@@ -119,8 +120,9 @@ SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables
 )
 def environment(stack):
     shared = stack.sources["crates/core/src/environment.rs"]
-    for name, crate in (("WorkerFunction", "worker"), ("ServeFunction", "serve")):
-        code = stack.code(f"{crate}/src") + shared
+    workers = stack.sources["crates/core/src/downstream/settings.rs"]
+    for name, code in (("WorkerFunction", stack.code("worker/src") + workers), ("ServeFunction", stack.code("serve/src"))):
+        code += shared
         needed = set(re.findall(r'\.needed\(\s*"(\w+)"', code))
         read = needed | set(re.findall(r'\.(?:or|set)\(\s*"(\w+)"', code))
         off, on = (stack.main(**given).resources(LAMBDA)[name]["Environment"]["Variables"] for given in ({}, ALL_ON))

@@ -9,7 +9,7 @@ from reading import Evaluated
 
 @rule(
     "every parameter refuses what cannot work, and its default is allowed",
-    drop("main Parameters AlarmTopic AllowedPattern"),
+    drop("main Parameters EventTarget AllowedPattern"),
     drop("main Parameters WorkerMemory MaxValue"),
     drop("main Parameters RevalidateKeys NoEcho"),
     put("main Parameters ReaderWait Default", 60),

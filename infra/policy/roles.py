@@ -2,7 +2,7 @@
 
 import re
 
-from policy.rule import ALL_ON, KEYS, KMS_KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, drop, put, rewrite, rule, statements
+from policy.rule import ALL_ON, BUS, KEYS, KMS_KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, TOPIC, drop, put, rewrite, rule, statements
 from reading import many
 
 # X-Ray's calls know no resource. Nothing else may do without one.
@@ -48,6 +48,7 @@ def adopted(may):
 
 
 ADOPTED = {"ExistingTable": "old-table", "ExistingBucket": "old-bucket"}
+DISTRIBUTION = "arn:aws:cloudfront::111122223333:distribution/${Cdn.Outputs.DistributionId}"
 ROLE_CASES = [
     ({}, {}, {}),
     (ADOPTED, adopted(WORKER_MAY), adopted(SERVE_MAY)),
@@ -62,6 +63,9 @@ ROLE_CASES = [
         {"Keys": ("kms:Decrypt kms:GenerateDataKey", KMS_KEYS.replace(",", " "))},
         {"Keys": ("kms:Decrypt", KMS_KEYS.replace(",", " "))},
     ),
+    ({"EventTarget": BUS}, {"Events": ("events:PutEvents sns:Publish", BUS)}, {}),
+    ({"EventTarget": TOPIC}, {"Events": ("events:PutEvents sns:Publish", TOPIC)}, {}),
+    ({"InvalidateCdn": "true"}, {"Cdn": ("cloudfront:CreateInvalidation", DISTRIBUTION)}, {}),
     (
         {"Config": "s3://settings/site/everfresh.toml"},
         {"Configuration": ("s3:GetObject", f"{CONFIG} arn:aws:s3:::settings/site/everfresh.toml")},

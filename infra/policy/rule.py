@@ -8,10 +8,11 @@ NESTED, ALARM, PERMISSION = "AWS::Serverless::Application", "AWS::CloudWatch::Al
 DAY, KIB = 24 * 60 * 60, 1024
 
 # Everything that is off by default, switched on.
+BUS = "arn:aws:events:eu-west-1:111122223333:event-bus/site"
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:site"
 KMS_KEYS = "arn:aws:kms:eu-west-1:111122223333:key/table,arn:aws:kms:eu-west-1:111122223333:key/bucket"
 KEYS = "0123456789abcdef0123456789abcdef"
-ALL_ON = {"RevalidateKeys": f"site:{KEYS}", "PreviewKeys": KEYS, "KeyArns": KMS_KEYS}
+ALL_ON = {"RevalidateKeys": f"site:{KEYS}", "PreviewKeys": KEYS, "KeyArns": KMS_KEYS, "EventTarget": BUS, "InvalidateCdn": "true"}
 
 
 class Stack:

@@ -45,8 +45,9 @@ REFUSED = [
 class Everfresh:
     """The deployed stack, from the outside."""
 
-    def __init__(self, emulator, site, outputs, domain, redeploy, key):
-        self.emulator, self.site, self.outputs, self.domain = emulator, site, outputs, domain
+    def __init__(self, emulator, site, outputs, cdn, redeploy, key):
+        self.emulator, self.site, self.outputs = emulator, site, outputs
+        self.domain, self.distribution = cdn["DomainName"], cdn["DistributionId"]
         self.redeploy = redeploy  # deploys again, with other parameters
         self.key = key  # signs HTTP requests
         self.queue, self.letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
@@ -370,6 +371,52 @@ def changed_parameter_is_deployed(e):
     return "both aliases moved on, and a page of the older deployment was made anew"
 
 
+def commit_is_announced(e):
+    path, tag = "/told/1", "told"
+    listens, events = listener(e)
+    e.redeploy(revision=2, DeployNumber=1, distribution=e.distribution, InvalidateCdn="true", EventTarget=listens)
+    e.site.words[path] = "to be told"
+    e.send({"path": path})
+    eventually(60, "the page is published", lambda: e.version(path))
+    own = f".demo:{hashlib.sha256(path.encode()).hexdigest()}"
+    eventually(60, "its copies are forgotten", lambda: f"#{own}" in forgotten(e))
+    event = eventually(60, "the event is heard", lambda: next((event for event in events() if event["detail"]["path"] == path), None))
+    assert (event["source"], event["detail-type"]) == ("everfresh", "Page Regenerated"), event
+    assert (event["detail"]["tenant"], event["detail"]["version"], event["detail"]["status"]) == ("demo", e.version(path), 200), event
+    eventually(30, "the mark is gone", lambda: "downstream_due_ms" not in e.row(path, "META"))
+    carried = (e.get(path).getheader("cache-tag") or "").split(",")
+    assert carried[0] == own, carried
+    e.send({"tag": tag})
+    eventually(60, "the tag's copies are forgotten", lambda: f"#demo:{tag}" in forgotten(e))
+    return "the distribution forgets the page by its own tag and a tag's pages by theirs; the bus hears of the version"
+
+
+def listener(e):
+    """A bus whose events end in a queue. Returns its ARN, and what it has heard so far."""
+    events = e.emulator.client("events")
+    bus = events.create_event_bus(Name="site")["EventBusArn"]
+    queue = e.sqs.create_queue(QueueName="heard")["QueueUrl"]
+    arn = e.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    events.put_rule(Name="all", EventBusName="site", EventPattern=json.dumps({"source": ["everfresh"]}))
+    events.put_targets(Rule="all", EventBusName="site", Targets=[{"Id": "heard", "Arn": arn}])
+    heard = []
+
+    def so_far():
+        messages = e.sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=1, VisibilityTimeout=600)
+        heard.extend(json.loads(message["Body"]) for message in messages.get("Messages", []))
+        return heard
+
+    return bus, so_far
+
+
+def forgotten(e):
+    """What the distribution was asked to forget."""
+    cloudfront = e.emulator.client("cloudfront")
+    listed = cloudfront.list_invalidations(DistributionId=e.distribution)["InvalidationList"].get("Items", [])
+    asked = [cloudfront.get_invalidation(DistributionId=e.distribution, Id=item["Id"])["Invalidation"] for item in listed]
+    return [item for invalidation in asked for item in invalidation["InvalidationBatch"]["Paths"]["Items"]]
+
+
 def what_was_sent_fits_the_schema(e):
     validator, checked = jsonschema.Draft202012Validator(SCHEMA), 0
     for message in e.emulator.sent:
@@ -431,6 +478,7 @@ STEPS = [
     tag_makes_pages_stale,
     signed_request_makes_pages_stale,
     changed_parameter_is_deployed,
+    commit_is_announced,
     what_was_sent_fits_the_schema,
     logs_tell_of_metrics_and_no_refusal,
     distribution_names_the_host,
@@ -454,10 +502,10 @@ def main():
             settings = {"RenderTime": "short", "MaxAttempts": 2, "ReaderWait": 20, "RevalidateKeys": f"e2e:{secrets.token_hex(32)}"}
             redeploy = functools.partial(deploy, emulator, options.bootstraps, **settings)
             outputs = redeploy()
-            domain = deploy_cdn(emulator, outputs)
-            config = site.everfresh_toml("demo.example", "localhost", domain).encode()
+            cdn = deploy_cdn(emulator, outputs)
+            config = site.everfresh_toml("demo.example", "localhost", cdn["DomainName"]).encode()
             emulator.client("s3").put_object(Bucket=outputs["BucketName"], Key="everfresh.toml", Body=config)
-            everfresh = Everfresh(emulator, site, outputs, domain, redeploy, settings["RevalidateKeys"])
+            everfresh = Everfresh(emulator, site, outputs, cdn, redeploy, settings["RevalidateKeys"])
             for step in STEPS:
                 since = time.monotonic()
                 said = step(everfresh)

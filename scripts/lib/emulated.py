@@ -237,15 +237,25 @@ class Emulator:
                 pass  # it went with its parent
 
 
-def without_the_left_out(template):
-    """The template as it is deployed here."""
+def without_the_left_out(template, distribution):
+    """The template as it is deployed here, with a distribution of another stack."""
     for name in LEFT_OUT_RESOURCES:
         del template["Resources"][name]
     for resource, name in LEFT_OUT_PROPERTIES:
         del template["Resources"][resource]["Properties"][name]
     for name in LEFT_OUT_OUTPUTS:
         del template["Outputs"][name]
-    return template
+
+    def named(node):
+        if node == {"Fn::GetAtt": ["Cdn", "Outputs.DistributionId"]}:
+            return distribution
+        if isinstance(node, dict):
+            return {key: named(value) for key, value in node.items()}
+        if isinstance(node, list):
+            return [named(item) for item in node]
+        return node.replace("${Cdn.Outputs.DistributionId}", distribution) if isinstance(node, str) else node
+
+    return named(template)
 
 
 def suit_the_emulator(template, parameters):
@@ -265,10 +275,10 @@ def suit_the_emulator(template, parameters):
     messages["Action"].append("sqs:ChangeMessageVisibilityBatch")
 
 
-def deploy(emulator, bootstraps, revision=0, **parameters):
+def deploy(emulator, bootstraps, revision=0, distribution="none", **parameters):
     """Does what scripts/deploy does: packs the functions, puts them into a bucket, makes or changes the stack. Returns its outputs."""
     s3 = emulator.client("s3")
-    template = without_the_left_out(load("template.yaml"))
+    template = without_the_left_out(load("template.yaml"), distribution)
     if not revision:
         s3.create_bucket(Bucket="packages", CreateBucketConfiguration={"LocationConstraint": REGION})
     for function, binary in (("WorkerFunction", "everfresh-worker"), ("ServeFunction", "everfresh-serve")):
@@ -286,10 +296,10 @@ def deploy(emulator, bootstraps, revision=0, **parameters):
 
 
 def deploy_cdn(emulator, outputs):
-    """The distribution as a stack of its own. Returns its domain."""
+    """The distribution as a stack of its own. Returns its outputs."""
     alias = emulator.client("lambda").get_alias(FunctionName=outputs["ServeFunctionName"], Name="live")["AliasArn"]
-    parameters = {"ServeFunctionArn": alias, "ServeUrl": outputs["ServeFunctionUrl"]}
-    return make_stack(emulator, f"{STACK}-cdn", load("infra/cdn.yaml"), parameters)["DomainName"]
+    parameters = {"ServeFunctionArn": alias, "ServeUrl": outputs["ServeFunctionUrl"], "TagHeader": "Cache-Tag"}
+    return make_stack(emulator, f"{STACK}-cdn", load("infra/cdn.yaml"), parameters)
 
 
 def make_stack(emulator, name, template, parameters, change=False):
