@@ -16,16 +16,17 @@ LEAST_GUARDS = 10
 FAULTS = ["fail-before", "fail-after", "lose-response", "cut", "delay", "duplicate-later", "hang", "silence", "conflict",
           "in-progress", "throttle", "kill", "freeze", "lost-ack", "skewed-clock"]
 OUTCOMES = ["committed", "unchanged", "already_covered", "replayed", "busy", "too_close", "superseded", "pinned", "failed",
-            "rejected", "hash_mismatches"]
+            "rejected", "hash_mismatches", "untold"]
 # Refusals by DynamoDB that the code must tell apart. Conflicts, throttling and transactions in progress are faults of the wire.
 REFUSALS = ["ConditionalCheckFailed on META", "ConditionalCheckFailed on LOCK", "ConditionalCheckFailed on REQ",
             "ConditionalCheckFailedException on LOCK", "ConditionalCheckFailedException on REQ"]
 # Each guard of the protocol that can be taken away on the wire; the first three are found soonest, and are tried in every build.
 GUARDS = ["busy-is-not-acked", "upload-before-commit", "source-before-render", "meta-condition", "acquire-free",
           "lock-token-condition", "claim-once", "takeover-exact", "takeover-of-expired", "give-back-conditioned", "coverage-epsilon",
-          "foreign-row-covers-nobody", "reject-before-ack", "pin-moves-meta"]
+          "foreign-row-covers-nobody", "reject-before-ack", "pin-moves-meta", "news-is-marked"]
 # Suites with a promise of their own.
 SUITES = [("Redelivery finishes what a crash left, with one commit per request", ["crashes", "chaos"]),
+          ("What is published the CDN forgets and listeners hear of, whoever dies in between", ["downstream"]),
           ("Readers get a page while DynamoDB, S3 or SQS are down, hung or throttled", ["outages", "stampede"]),
           ("The wish for a new page is sent although the sandbox is frozen after the reply", ["freeze"]),
           ("Rows of other languages' helpers are read, replaced and never misread; 1,000 rounds of turns",

@@ -5,6 +5,7 @@
 //! `wishes`.
 
 mod commits;
+mod news;
 mod requests;
 mod rights;
 mod wishes;
@@ -12,6 +13,7 @@ mod wishes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use everfresh_core::domain::version::Version;
 use serde_json::Value;
 
 use self::requests::partitions_of;
@@ -45,6 +47,8 @@ pub enum Property {
     Rights,
     /// Readers get a page that was published.
     Readers,
+    /// The CDN and the listeners hear of what is published.
+    News,
 }
 
 /// A property that did not hold.
@@ -105,6 +109,8 @@ struct History {
     wanted_ms: u64,
     /// What was wished for before a purge is granted by it: the page is gone, and unpinning brings back its newest revision.
     purged_ms: u64,
+    /// The newest version that a worker published with another body.
+    news: Option<Version>,
     /// Commits by request.
     commits: BTreeMap<String, u32>,
 }

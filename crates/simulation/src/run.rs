@@ -299,6 +299,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
         }
         sim.checker.quiet();
         sim.checker.up_to_date();
+        sim.checker.everybody_knows();
         Ok(sim.report())
     })
 }

@@ -42,6 +42,8 @@ pub enum Sabotage {
     BusyIsNotAcked,
     /// A rejected message is acked without a dead letter.
     RejectBeforeAck,
+    /// A commit leaves no mark that the world outside is to be told.
+    NewsIsMarked,
     /// A pin is a mark on HEALTH: it takes no lease and does not move META.
     PinMovesMeta,
 }
@@ -74,6 +76,14 @@ impl Sabotage {
                 if let Some((placeholder, _)) = placeholder {
                     let value = placeholder.replace('#', ":");
                     update["ExpressionAttributeValues"][value] = json!({"N": now_ms.to_string()});
+                }
+            }),
+            Sabotage::NewsIsMarked => on_item(request, "META", |update| {
+                let names = update["ExpressionAttributeNames"].as_object_mut();
+                for name in names.into_iter().flat_map(|names| names.values_mut()) {
+                    if name == "downstream_due_ms" {
+                        *name = json!("not_due");
+                    }
                 }
             }),
             Sabotage::RejectBeforeAck if operation == "SendMessage" => {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use everfresh_core::clock::Clock;
 use everfresh_local::engines::Engines;
+use everfresh_local::listeners::Listeners;
 use http::Request;
 use serde_json::{Value, json};
 
@@ -37,6 +38,11 @@ impl Store {
     /// Simulated time since the beginning.
     pub fn since_start_ms(&self) -> u64 {
         self.clock.now_ms().saturating_sub(self.start_ms)
+    }
+
+    /// Who is told after a commit.
+    pub fn listeners(&self) -> &Listeners {
+        self.engines.listeners()
     }
 
     /// All rows of a partition.

@@ -9,6 +9,7 @@ use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Patience;
 use everfresh_core::config::Ladder;
 use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::downstream::{Downstream, DownstreamSettings, EventTarget};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics::{self, Metrics};
 use everfresh_core::regenerate::{Regenerator, Settings};
@@ -123,18 +124,25 @@ fn sandbox(sim: &Sim, rng: &mut fastrand::Rng) -> Worker {
         ..Ladder::default()
     };
     let settings = Settings { ladder, deploy: 1, max_attempts: 5, max_body_bytes: 100_000 };
-    let regenerator = Regenerator::new(ledger, artifacts, Arc::new(sim.sites.clone()), settings);
+    let downstream = DownstreamSettings {
+        distribution: Some("E1EXAMPLE".to_owned()),
+        by_tag: true,
+        event_target: EventTarget::parse("arn:aws:events:us-east-1:000000000000:event-bus/site"),
+    };
+    let regenerator = Regenerator::new(ledger, artifacts, Arc::new(sim.sites.clone()), settings)
+        .telling(Downstream::new(&clients, &downstream));
     Worker::new(sim.config.clone(), regenerator, &clients, stack.clone(), 10)
 }
 
 /// Outcomes by their names.
-const OUTCOMES: [metrics::Metric; 14] = [
+const OUTCOMES: [metrics::Metric; 15] = [
     metrics::COMMITTED,
     metrics::UNCHANGED,
     metrics::ALREADY_COVERED,
     metrics::REPLAYED,
     metrics::BUSY,
     metrics::LOCK_CONTENTION,
+    metrics::UNTOLD,
     metrics::TOO_CLOSE,
     metrics::SUPERSEDED,
     metrics::PINNED,

@@ -118,7 +118,7 @@ fn key(message: &Message) -> String {
 }
 
 /// The page that a message is about.
-fn page_of(message: &Message) -> Option<String> {
+pub(super) fn page_of(message: &Message) -> Option<String> {
     let body: Value = serde_json::from_str(&message.body).ok()?;
     Some(format!("{}{}", body["tenant"].as_str()?, body["path"].as_str()?))
 }
