@@ -13,9 +13,9 @@ mod wishes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use everfresh_core::domain::version::Version;
 use serde_json::Value;
 
+use self::news::News;
 use self::requests::partitions_of;
 use self::wishes::Need;
 use crate::pages::Pages;
@@ -110,7 +110,7 @@ struct History {
     /// What was wished for before a purge is granted by it: the page is gone, and unpinning brings back its newest revision.
     purged_ms: u64,
     /// The newest version that a worker published with another body.
-    news: Option<Version>,
+    news: Option<News>,
     /// Commits by request.
     commits: BTreeMap<String, u32>,
 }

@@ -3,8 +3,6 @@
 //! The lease saves work; it does not keep order. A delayed duplicate of an old write to the LOCK row can hand out the
 //! right twice, and then the condition on META refuses the second commit (I2).
 
-use std::fmt;
-
 use crate::domain::page::LockRow;
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
@@ -25,12 +23,6 @@ impl LeaseToken {
     /// The token as text.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Display for LeaseToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -92,6 +92,8 @@ mod tests {
         let version = Version::next(NOW, None, None, 0xbeef);
         assert_eq!(version.to_string(), "0001763270000123-0000beef");
         assert_eq!(version.sk(), "VER#0001763270000123-0000beef");
+        assert_eq!(Version::of_sk(&version.sk()), Some(version));
+        assert_eq!(Version::of_sk("VER#of-another-language"), None);
     }
 
     #[test]

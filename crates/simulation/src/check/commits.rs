@@ -41,7 +41,7 @@ impl Checker {
     fn published(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value, before: &Rows) {
         self.state().commits += 1;
         self.is_one_line(actor, page, request, old, new);
-        self.is_news(actor, page, old, new);
+        self.is_news(actor, page, request, old, new);
         self.is_one_commit_per_request(page, request);
         let tombstone = new["tombstone"]["BOOL"].as_bool().unwrap_or(false);
         if tombstone {

@@ -1,53 +1,77 @@
 //! Who hears of what is published.
 
-use std::collections::BTreeMap;
-
 use everfresh_core::domain::version::Version;
 use serde_json::Value;
 
+use super::requests::request_of_commit;
+use super::wishes::{key, page_of};
 use super::{Actor, Checker, Property};
 use crate::queues::Message;
 use crate::rows::text;
 
+/// What the CDN and the listeners have to hear of.
+#[derive(Clone, Debug)]
+pub(super) struct News {
+    version: Version,
+    /// The request whose commit it was: who is to tell.
+    request: Option<String>,
+}
+
 impl Checker {
-    /// Remembers what the CDN and the listeners have to hear of: a worker's version with another body. What another language publishes is
-    /// nobody's news here, and an operator leaves it to whoever comes next.
-    pub(super) fn is_news(&self, actor: Actor, page: &str, old: Option<&Value>, new: &Value) {
+    /// A worker's version with another body is news. What another language publishes is nobody's here, and an operator leaves it to
+    /// whoever comes next.
+    pub(super) fn is_news(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value) {
         let changed = old.is_none_or(|old| text(old, "s3_key") != text(new, "s3_key"));
+        let news = || {
+            let version = text(new, "version").parse().ok()?;
+            Some(News { version, request: request_of_commit(request) })
+        };
         let mut state = self.state();
         let history = state.histories.entry(page.to_owned()).or_default();
         match actor {
-            Actor::Worker if changed => history.news = text(new, "version").parse().ok(),
+            Actor::Worker if changed => history.news = news(),
             Actor::Foreign => history.news = None,
             Actor::Worker | Actor::Server | Actor::Operator | Actor::Producer => {}
         }
     }
 
-    /// In the end, everybody has heard of each page's newest content, under that version or a later one; and whatever the bus has heard
-    /// of, the CDN has forgotten.
+    /// A message is about to be forgotten. If its own commit is the page's news, everybody has heard: nobody else would tell.
+    pub(super) fn tells_before_it_is_acked(&self, message: &Message) {
+        let Some(page) = page_of(message) else { return };
+        let Some(news) = self.news_of(&page) else { return };
+        if news.request == Some(format!("REQ#{}", key(message))) {
+            self.has_been_told(&page, &news);
+        }
+    }
+
+    /// In the end, everybody has heard of each page's newest content.
     pub fn everybody_knows(&self) {
-        let listeners = self.store.listeners();
-        let forgotten = listeners.invalidations();
-        let mut heard: BTreeMap<String, (Version, String)> = BTreeMap::new();
-        for event in listeners.events() {
-            let word = |name: &str| event.detail[name].as_str().unwrap_or_default().to_owned();
-            let Ok(version) = word("version").parse::<Version>() else { continue };
-            let newest = heard.entry(format!("{}{}", word("tenant"), word("path"))).or_insert((version, word("id")));
-            if version > newest.0 {
-                *newest = (version, word("id"));
+        for (page, _) in self.pages.all() {
+            if let Some(news) = self.news_of(page) {
+                self.has_been_told(page, &news);
             }
         }
-        for (page, _) in self.pages.all() {
-            let Some(news) = self.state().histories.get(page).and_then(|history| history.news) else { continue };
-            self.checked(Property::News);
-            let about_it = |letter: &Message| super::wishes::page_of(letter).as_ref() == Some(page);
-            if self.queues.dead_letters().iter().any(about_it) {
-                continue;
-            }
-            match heard.get(page) {
-                Some((version, id)) if *version >= news && forgotten.contains_key(id) => {}
-                other => self.violated(Property::News, format!("{page} has news of {news}, and heard was {other:?}")),
-            }
+    }
+
+    fn news_of(&self, page: &str) -> Option<News> {
+        self.state().histories.get(page)?.news.clone()
+    }
+
+    /// Under that version or a later one; and the CDN has forgotten what the listeners have heard of. A dead letter excuses.
+    fn has_been_told(&self, page: &str, news: &News) {
+        self.checked(Property::News);
+        let listeners = self.store.listeners();
+        let forgotten = listeners.invalidations();
+        let tells = |detail: &Value| {
+            let word = |name: &str| detail[name].as_str().unwrap_or_default();
+            let of_page = format!("{}{}", word("tenant"), word("path")) == page;
+            let new_enough = word("version").parse::<Version>().is_ok_and(|version| version >= news.version);
+            of_page && new_enough && forgotten.contains_key(word("id"))
+        };
+        let heard = listeners.events().iter().any(|event| tells(&event.detail));
+        let about_it = |letter: &Message| page_of(letter).as_deref() == Some(page);
+        if !heard && !self.queues.letters_ever().iter().any(about_it) {
+            self.violated(Property::News, format!("nobody has heard of {news:?} of {page}"));
         }
     }
 }

@@ -52,6 +52,7 @@ impl Checker {
 
     /// A message is about to be forgotten by its queue.
     pub fn acked(&self, message: &Message) {
+        self.tells_before_it_is_acked(message);
         self.checked(Property::I1);
         let Some(need) = self.state().needs.get(&message.number).cloned() else { return };
         let granted = match &need {
@@ -110,7 +111,7 @@ impl Checker {
 }
 
 /// The key that a message is handled under: its own, the one that a rejection attached, or its id.
-fn key(message: &Message) -> String {
+pub(super) fn key(message: &Message) -> String {
     let body: Value = serde_json::from_str(&message.body).unwrap_or_default();
     let own = body["idempotency_key"].as_str().filter(|key| IdempotencyKey::parse(key).is_ok());
     let attached = message.attributes.get("everfresh-key").map(String::as_str);
