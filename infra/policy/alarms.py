@@ -10,8 +10,8 @@ SLIS = {
     "OldestMessage": "ApproximateAgeOfOldestMessage", "OldestLowPriorityMessage": "ApproximateAgeOfOldestMessage",
     "DeadLetters": "ApproximateNumberOfMessagesVisible", "FailureRate": "failed", "Staleness": "staleness",
     "LockContention": "lock_contention", "DuplicatesPrevented": "duplicates_prevented", "HashMismatches": "hash_mismatches",
-    "ConfigurationSkew": "configuration_skew", "Unavailable": "unavailable", "BodiesLost": "bodies_lost",
-    "WorkerErrors": "Errors", "ServeErrors": "Errors",
+    "UnknownVersions": "unknown_version", "Untold": "untold", "ConfigurationSkew": "configuration_skew", "Unavailable": "unavailable",
+    "BodiesLost": "bodies_lost", "WorkerErrors": "Errors", "ServeErrors": "Errors",
 }  # fmt: skip
 
 
@@ -55,6 +55,7 @@ def dashboard_metrics(stack):
     put("alarms Resources HashMismatches Properties Dimensions 0 Value", "serve"),
     put("alarms Resources Staleness Properties Dimensions 0 Name", "function"),
     drop("alarms Resources ConfigurationSkew"),
+    put("alarms Resources UnknownVersions Properties MetricName", "unknown_versions"),
     put("alarms Resources DeadLetters Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-dlq"}),
     put("alarms Resources Staleness Properties ExtendedStatistic", "p50"),
     put("dashboard Resources Dashboard Properties DashboardBody", {"Fn::Sub": '{"widgets": []}'}),
@@ -70,6 +71,7 @@ def dashboard_metrics(stack):
     rewrite("crates/core/src/metrics.rs", '"Everfresh"', '"Fresh"'),
     rewrite("crates/core/src/metrics.rs", '[["service", "stack"]]', '[["service"]]'),
     rewrite("crates/worker/src/handler.rs", "metrics::CONFIGURATION_SKEW", "metrics::BUSY"),
+    rewrite("crates/worker/src/handler.rs", "metrics::UNKNOWN_VERSION", "metrics::REJECTED"),
     rewrite("crates/serve/src/telling.rs", '.line("serve"', '.line("reader"'),
 )
 def metrics(stack):

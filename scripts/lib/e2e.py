@@ -491,7 +491,7 @@ def main():
     arguments.add_argument("--keep-logs", type=pathlib.Path, help="where the logs go at the end")
     options = arguments.parse_args()
     for binary in ("everfresh-worker", "everfresh-serve"):
-        if not (options.bootstraps / binary).is_file():
+        if not (options.bootstraps / binary).exists():
             sys.exit(f"{options.bootstraps / binary} is missing: build it, or leave --bootstraps out")
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -275,6 +275,16 @@ def suit_the_emulator(template, parameters):
     messages["Action"].append("sqs:ChangeMessageVisibilityBatch")
 
 
+def packed(bootstraps, binary, work):
+    """The zip that scripts/package made, or one of a binary that cargo did."""
+    package = bootstraps / f"{binary}.zip"
+    if not package.exists():
+        package = work / package.name
+        with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+            file.write(bootstraps / binary, "bootstrap")
+    return package
+
+
 def deploy(emulator, bootstraps, revision=0, distribution="none", **parameters):
     """Does what scripts/deploy does: packs the functions, puts them into a bucket, makes or changes the stack. Returns its outputs."""
     s3 = emulator.client("s3")
@@ -282,14 +292,11 @@ def deploy(emulator, bootstraps, revision=0, distribution="none", **parameters):
     if not revision:
         s3.create_bucket(Bucket="packages", CreateBucketConfiguration={"LocationConstraint": REGION})
     for function, binary in (("WorkerFunction", "everfresh-worker"), ("ServeFunction", "everfresh-serve")):
-        package = emulator.work / f"{binary}.zip"
-        if not package.exists():
-            with zipfile.ZipFile(package, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
-                file.write(bootstraps / binary, "bootstrap")
-            print(f"        {binary}.zip has {package.stat().st_size / 1e6:.1f} MB")
-            s3.upload_file(str(package), "packages", package.name)
+        key = f"{binary}.zip"
+        if not revision:
+            s3.upload_file(str(packed(bootstraps, binary, emulator.work)), "packages", key)
         properties = template["Resources"][function]["Properties"]
-        properties["CodeUri"] = f"s3://packages/{package.name}"
+        properties["CodeUri"] = f"s3://packages/{key}"
         properties["Description"] = properties["Description"].replace("revision 0", f"revision {revision}")
     suit_the_emulator(template, parameters)
     return make_stack(emulator, STACK, template, parameters, change=bool(revision))

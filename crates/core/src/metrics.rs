@@ -37,7 +37,7 @@ pub const BUSY: Metric = count("busy");
 pub const LOCK_CONTENTION: Metric = count("lock_contention");
 /// Of those that are busy: the sender computed another page than the worker.
 pub const CONFIGURATION_SKEW: Metric = count("configuration_skew");
-/// Of those that are busy: the page is published, but the CDN or the listeners could not be told.
+/// Of those that are busy: the page is published, but the CDN or the listeners have not been told yet.
 pub const UNTOLD: Metric = count("untold");
 /// Too close to the published render to tell which was first.
 pub const TOO_CLOSE: Metric = count("too_close");
