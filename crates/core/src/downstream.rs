@@ -1,9 +1,9 @@
-//! announce: whom the world outside hears from that a page was published. The CDN, which keeps copies of the old one, and an event bus or
-//! a topic. Both are optional.
+//! announce: who in the world outside hears that a page was published. The CDN, which keeps copies of the old one, and an event bus or a
+//! topic. Both are optional.
 //!
-//! What happened is told after the commit, so a crash may lie between. META therefore carries a mark that the commit itself has written,
-//! and the request's message is not done with while it is there. Everything told bears an id that is made from what happened, never
-//! by chance: told twice it is done once by the CDN, and a listener recognises it.
+//! They are told after the commit, so a crash may lie between. META therefore carries a mark that the commit itself has written, with the
+//! key of its request, and that request is not done with while its mark is there. Everything told bears an id that is made from what
+//! happened, never by chance: told twice it is done once by the CDN, and a listener recognises it.
 
 mod cdn;
 mod events;
@@ -54,21 +54,14 @@ impl Downstream {
     /// Tells everybody that this version of the page is published.
     pub async fn tell_page(&self, page: &PageKey, version: &Version, meta: &Meta) -> Result<(), Untold> {
         let id = format!("page.{}", Digest::of(format!("{page}\n{version}").as_bytes()));
-        let cdn = async {
-            match &self.cdn {
-                Some(cdn) => cdn.forget_page(page, &id).await,
-                None => Ok(()),
-            }
-        };
-        let events = async {
-            match &self.events {
-                Some(events) => events.page_regenerated(page, version, meta, &id).await,
-                None => Ok(()),
-            }
-        };
-        // Side by side, and both to the end: one that cannot be reached does not keep the news from the other.
-        let (cdn, events) = futures::join!(cdn, events);
-        cdn.and(events)
+        // In this order: what is told again because the other failed, the CDN takes for what it is.
+        if let Some(cdn) = &self.cdn {
+            cdn.forget_page(page, &id).await?;
+        }
+        match &self.events {
+            Some(events) => events.page_regenerated(page, version, meta, &id).await,
+            None => Ok(()),
+        }
     }
 
     /// Tells the CDN that every page with this tag is outdated, by the request that said so. Nothing is regenerated yet, so nobody else is told.

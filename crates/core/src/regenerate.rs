@@ -314,7 +314,7 @@ impl Regenerator {
             current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
             pointer: false,
             tombstone: false,
-            downstream_due_ms: self.due_ms(same),
+            downstream_due: self.downstream_due(job, same),
         }
     }
 }

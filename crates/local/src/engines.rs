@@ -110,7 +110,7 @@ impl Engines {
             Service::S3 => self.s3.call(request).await,
             Service::CloudFront => self.listeners.create_invalidation(request.body()),
             Service::EventBridge => self.listeners.put_events(request.body()),
-            Service::Sns => self.listeners.publish(request.body()),
+            Service::Sns => self.listeners.publish(request.body(), self.clock.now_ms()),
         };
         response.headers_mut().insert(http::header::DATE, http_date(self.clock.now()));
         response

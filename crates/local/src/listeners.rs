@@ -16,7 +16,12 @@ struct Heard {
     invalidations: BTreeMap<String, Vec<String>>,
     events: Vec<Event>,
     refusals: usize,
+    /// When a FIFO topic met an id last.
+    known: BTreeMap<String, u64>,
 }
+
+/// How long a FIFO topic remembers an id.
+const FIFO_REMEMBERS_MS: u64 = 5 * 60 * 1000;
 
 /// Something that the bus or the topic was told.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,8 +103,8 @@ impl Listeners {
         respond(StatusCode::OK, "application/x-amz-json-1.1", answer.to_string())
     }
 
-    /// SNS's Publish. A FIFO topic recognises a repetition by its id, a standard one does not.
-    pub(crate) fn publish(&self, body: &[u8]) -> Response<Bytes> {
+    /// SNS's Publish. A FIFO topic recognises a repetition by its id for five minutes, a standard one does not.
+    pub(crate) fn publish(&self, body: &[u8], now_ms: u64) -> Response<Bytes> {
         let form: BTreeMap<String, String> = form(body);
         let text = |name: &str| form.get(name).cloned().unwrap_or_default();
         let attribute = |name: &str| {
@@ -113,9 +118,8 @@ impl Listeners {
             detail: serde_json::from_str(&text("Message")).unwrap_or_default(),
         };
         let mut heard = self.heard();
-        let repeated =
-            |known: &Event| event.deduplication_id.is_some() && known.deduplication_id == event.deduplication_id;
-        if !heard.events.iter().any(repeated) {
+        let known = event.deduplication_id.clone().and_then(|id| heard.known.insert(id, now_ms));
+        if known.is_none_or(|at_ms| at_ms + FIFO_REMEMBERS_MS <= now_ms) {
             heard.events.push(event);
         }
         let answer = "<PublishResponse><PublishResult><MessageId>heard</MessageId></PublishResult></PublishResponse>";

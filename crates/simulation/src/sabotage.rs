@@ -81,7 +81,7 @@ impl Sabotage {
             Sabotage::NewsIsMarked => on_item(request, "META", |update| {
                 let names = update["ExpressionAttributeNames"].as_object_mut();
                 for name in names.into_iter().flat_map(|names| names.values_mut()) {
-                    if name == "downstream_due_ms" {
+                    if name == "downstream_due" {
                         *name = json!("not_due");
                     }
                 }

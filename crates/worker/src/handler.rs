@@ -152,7 +152,7 @@ impl Worker {
             Ok(()) => outcome,
             Err(error) => {
                 tracing::warn!(%tag, %error, "tag {tag} is invalidated, but {error}");
-                Outcome::Busy { why: Busy::Downstream { until_ms: ledger.time().now_ms() } }
+                Outcome::Busy { why: Busy::Downstream { published: outcome != Outcome::Replayed } }
             }
         }
     }
@@ -252,7 +252,12 @@ fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, now_ms
     match outcome {
         Outcome::Busy { why: Busy::Lease { .. } | Busy::Claim { .. } } => metrics.count(metrics::LOCK_CONTENTION),
         Outcome::Busy { why: Busy::OtherPage } => metrics.count(metrics::CONFIGURATION_SKEW),
-        Outcome::Busy { why: Busy::Downstream { .. } } => metrics.count(metrics::UNTOLD),
+        Outcome::Busy { why: Busy::Downstream { published } } => {
+            metrics.count(metrics::UNTOLD);
+            if *published {
+                metrics.count(metrics::COMMITTED);
+            }
+        }
         Outcome::Committed { .. } | Outcome::Unchanged { .. } => {
             metrics.record(metrics::REGENERATION_TIME, now_ms.saturating_sub(record.sent_ms));
         }

@@ -7,8 +7,8 @@ use crate::domain::freshness::Policy;
 use crate::domain::gate::GateRules;
 use crate::domain::path::MAX_PARAMETERS;
 
-/// The most tags a page may carry; CDNs take no more.
-pub const MAX_TAGS: usize = 50;
+/// The most tags a page may carry: CloudFront reads fifty, and the page's own is one of them.
+pub const MAX_TAGS: usize = 49;
 
 /// The most versions a route may keep.
 pub const MAX_HISTORY: u32 = 1000;

@@ -96,11 +96,12 @@ fn busy(why: Busy, reason: Reason, delivery: &Delivery) -> Disposition {
             // Readers ask again; the origin is left alone meanwhile.
             Reason::Expired | Reason::Prewarm => Disposition::Ack,
         },
-        Busy::Downstream { until_ms } => delivery.retry_at(until_ms.max(delivery.soon_ms(5 * SECOND, 15 * MINUTE))),
         // Long enough that a pause of many days uses up neither receives nor retention.
         Busy::Paused => delivery.retry_soon(MINUTE, 4 * HOUR),
         Busy::LostLease | Busy::NoTime => delivery.retry_soon(SECOND, 30 * SECOND),
-        Busy::OtherPage | Busy::OlderDeploy | Busy::Unavailable => delivery.retry_soon(5 * SECOND, 15 * MINUTE),
+        Busy::OtherPage | Busy::OlderDeploy | Busy::Downstream { .. } | Busy::Unavailable => {
+            delivery.retry_soon(5 * SECOND, 15 * MINUTE)
+        }
     }
 }
 
@@ -110,16 +111,12 @@ impl Delivery {
         self.sent_ms.saturating_add(RETENTION_MS - RETENTION_MARGIN_MS)
     }
 
+    /// Back after `first_ms`, doubling with each delivery up to `most_ms`, spread by a quarter.
     fn retry_soon(&self, first_ms: u64, most_ms: u64) -> Disposition {
-        self.retry_at(self.soon_ms(first_ms, most_ms))
-    }
-
-    /// In `first_ms`, doubling with each delivery up to `most_ms`, spread by a quarter.
-    fn soon_ms(&self, first_ms: u64, most_ms: u64) -> u64 {
         let doublings = self.receive_count.saturating_sub(1).min(30);
         let wait = (first_ms << doublings).min(most_ms);
         let spread = u64::from(self.jitter) % (wait / 4 + 1);
-        self.now_ms.saturating_add(wait + spread)
+        self.retry_at(self.now_ms.saturating_add(wait + spread))
     }
 
     /// Back at `until_ms` or up to five seconds later.

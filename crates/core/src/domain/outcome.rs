@@ -80,8 +80,8 @@ pub enum Busy {
     OlderDeploy,
     /// The page is published, but the CDN or the listeners have not been told.
     Downstream {
-        /// When whoever is about to tell them is surely gone.
-        until_ms: u64,
+        /// Whether this attempt published it, and not one before it.
+        published: bool,
     },
     /// The table, the bucket or the queue cannot be reached, or its answer stayed unknown.
     Unavailable,
@@ -245,7 +245,7 @@ mod tests {
             Busy::NoTime,
             Busy::OtherPage,
             Busy::OlderDeploy,
-            Busy::Downstream { until_ms: 1 },
+            Busy::Downstream { published: true },
             Busy::Unavailable,
         ];
         for why in whys {

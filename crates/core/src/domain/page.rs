@@ -4,6 +4,7 @@ use crate::domain::digest::Digest;
 use crate::domain::events::Event;
 use crate::domain::lease;
 use crate::domain::outcome::ErrorClass;
+use crate::domain::request::IdempotencyKey;
 use crate::domain::seconds;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;
@@ -50,14 +51,19 @@ pub struct Meta {
     pub pointer: bool,
     /// The page was purged; there is no body.
     pub tombstone: bool,
-    /// Since when the world outside is to be told of this version; gone once it was. Zero if nobody has begun to.
-    pub downstream_due_ms: Option<u64>,
+    /// The key of the request that has to tell the world outside of this version; gone once it has. Empty leaves it to any request.
+    pub downstream_due: Option<String>,
 }
 
 impl Meta {
     /// Whether another language's helper wrote what is published.
     pub fn is_foreign(&self) -> bool {
         self.version.is_none() || self.pointer
+    }
+
+    /// Whether the request with this key has to tell the world outside.
+    pub fn is_told_by(&self, key: &IdempotencyKey) -> bool {
+        self.downstream_due.as_deref().is_some_and(|due| due.is_empty() || due == key.as_str())
     }
 
     /// Whether a newer deployment than `mine` rendered it. Then a worker of mine must not replace it.

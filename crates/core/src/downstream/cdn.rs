@@ -1,12 +1,18 @@
 //! CloudFront: copies of what is outdated are forgotten.
 
-use aws_sdk_cloudfront::error::DisplayErrorContext;
+use std::time::Duration;
+
+use aws_sdk_cloudfront::error::{DisplayErrorContext, ProvideErrorMetadata};
 use aws_sdk_cloudfront::types::{InvalidationBatch, Paths};
 
 use super::Untold;
 use crate::clients::Clients;
 use crate::domain::page_key::{PageKey, Tenant};
 use crate::domain::tag::Tag;
+
+/// An instance of the serving function answers from memory for a second, and a read of the table may be a moment old. A CDN that forgot
+/// earlier could fetch the old page once more, and keep it for the rest of its life.
+const UNTIL_SERVERS_KNOW: Duration = Duration::from_secs(2);
 
 /// One distribution.
 #[derive(Clone, Debug)]
@@ -39,6 +45,7 @@ impl Cdn {
 
     /// The caller's reference is what CloudFront knows a request by: the same once more is the same invalidation.
     async fn invalidate(&self, items: Vec<String>, id: &str) -> Result<(), Untold> {
+        tokio::time::sleep(UNTIL_SERVERS_KNOW).await;
         let quantity = i32::try_from(items.len()).unwrap_or(i32::MAX);
         let untold = |why: String| Untold { whom: format!("distribution {}", self.distribution), why };
         let paths = Paths::builder().quantity(quantity).set_items(Some(items)).build();
@@ -49,18 +56,32 @@ impl Cdn {
             self.cloudfront.create_invalidation().distribution_id(&self.distribution).invalidation_batch(batch);
         match create.send().await {
             Ok(_) => Ok(()),
+            // The same reference with other items: what it was about was put otherwise before tags were switched on or off.
+            Err(error) if error.code() == Some("InvalidationBatchAlreadyExists") => Ok(()),
             Err(error) => Err(untold(DisplayErrorContext(error).to_string())),
         }
     }
 }
 
-/// What CloudFront knows the page's copies by. By its own tag exactly these; by path also those of other tenants' pages there, and with
-/// every query, for a copy is kept under the query as the reader wrote it.
+/// What CloudFront knows the page's copies by. By its own tag that is all of them; by path only those under the spelling and query that
+/// Everfresh uses itself, and other tenants' at the same path among them.
 fn page_items(page: &PageKey, by_tag: bool) -> Vec<String> {
     if by_tag {
         return vec![format!("#{}", page.for_cdn())];
     }
-    let path = page.path().as_str();
-    let path = path.split_once('?').map_or(path, |(path, _)| path);
-    vec![path.to_owned(), format!("{path}?*")]
+    // At the end of an item it stands for anything.
+    vec![page.path().as_str().replace('*', "%2A")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::page_key::CanonicalPath;
+
+    #[test]
+    fn no_path_stands_for_others() {
+        let page = |path: &str| PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored(path).unwrap());
+        assert_eq!(page_items(&page("/products/42"), false), ["/products/42"]);
+        assert_eq!(page_items(&page("/*"), false), ["/%2A"]);
+    }
 }

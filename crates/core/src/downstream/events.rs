@@ -27,11 +27,13 @@ impl Events {
         match target {
             EventTarget::Bus(arn) => {
                 let mut config = aws_sdk_eventbridge::config::Builder::from(clients.shared());
+                config.set_region(target.region());
                 config.set_retry_partition(clients.retry_partition("eventbridge"));
                 Self::Bus { eventbridge: aws_sdk_eventbridge::Client::from_conf(config.build()), arn: arn.clone() }
             }
             EventTarget::Topic(arn) => {
                 let mut config = aws_sdk_sns::config::Builder::from(clients.shared());
+                config.set_region(target.region());
                 config.set_retry_partition(clients.retry_partition("sns"));
                 Self::Topic { sns: aws_sdk_sns::Client::from_conf(config.build()), arn: arn.clone() }
             }

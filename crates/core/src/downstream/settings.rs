@@ -1,5 +1,7 @@
 //! Who is to be told, as the environment says.
 
+use aws_types::region::Region;
+
 use crate::environment::{SettingsError, Variables};
 
 /// Who is to be told of what was published.
@@ -8,7 +10,7 @@ pub struct DownstreamSettings {
     /// `EVERFRESH_CDN_DISTRIBUTION`: the CloudFront distribution that forgets its copies of a page; empty for none.
     pub distribution: Option<String>,
     /// Whether pages carry tags there: so it is if `EVERFRESH_TAG_HEADER` is set, which the serving function must have too. Else copies are
-    /// forgotten by path, and those of a tag not at all.
+    /// forgotten by path, as Everfresh spells it, and those of a tag not at all.
     pub by_tag: bool,
     /// `EVERFRESH_EVENT_TARGET`: the ARN of an EventBridge bus or of an SNS topic; empty for none.
     pub event_target: Option<EventTarget>,
@@ -42,6 +44,12 @@ fn not_a_target() -> SettingsError {
 }
 
 impl EventTarget {
+    /// Where it is, which need not be where we are.
+    pub(super) fn region(&self) -> Option<Region> {
+        let (Self::Bus(arn) | Self::Topic(arn)) = self;
+        arn.split(':').nth(3).filter(|region| !region.is_empty()).map(|region| Region::new(region.to_owned()))
+    }
+
     /// The target with that ARN.
     pub fn parse(arn: &str) -> Option<Self> {
         let parts: Vec<&str> = arn.splitn(6, ':').collect();
@@ -73,6 +81,7 @@ mod tests {
         let bus = "arn:aws:events:eu-west-1:111122223333:event-bus/site";
         let topic = "arn:aws:sns:eu-west-1:111122223333:site.fifo";
         assert_eq!(EventTarget::parse(bus), Some(EventTarget::Bus(bus.to_owned())));
+        assert_eq!(EventTarget::Bus(bus.to_owned()).region(), Some(Region::new("eu-west-1")));
         assert_eq!(EventTarget::parse(topic), Some(EventTarget::Topic(topic.to_owned())));
         for wrong in
             ["site", "arn:aws:events:eu-west-1:111122223333:rule/site", "arn:aws:sqs:eu-west-1:111122223333:site"]

@@ -37,8 +37,9 @@ pub enum Operation {
 /// How long an operator holds the lease: two round trips and patience.
 const LEASE_MS: u64 = 15_000;
 
-/// An operator tells nobody outside: the next worker that comes by does, if there is anybody to tell.
-const NOBODY_TELLS: u64 = 0;
+/// An operator tells nobody outside: the next request that comes by does, if there is anybody to tell. Readers of what is pinned or
+/// purged ask for nothing, so whoever calls these verbs sends one: `expired` will do.
+const ANY_REQUEST: &str = "";
 
 impl Ledger {
     /// Holds the published version fast until unpinned.
@@ -166,7 +167,7 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         deploy: Some(kept.deploy),
         current_sk: Some(kept.version.sk()),
         tombstone: false,
-        downstream_due_ms: Some(NOBODY_TELLS),
+        downstream_due: Some(ANY_REQUEST.to_owned()),
         ..meta
     }
 }
@@ -186,7 +187,7 @@ fn tombstone(meta: Meta, now_ms: u64) -> Meta {
         body_bytes: None,
         current_sk: None,
         tombstone: true,
-        downstream_due_ms: Some(NOBODY_TELLS),
+        downstream_due: Some(ANY_REQUEST.to_owned()),
         ..meta
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn meta(item: &Item) -> Result<Meta, RowError> {
         current_sk: row.text(name::CURRENT_SK)?,
         pointer: false,
         tombstone: row.flag(name::TOMBSTONE)?,
-        downstream_due_ms: row.number(name::DOWNSTREAM_DUE_MS)?,
+        downstream_due: row.text(name::DOWNSTREAM_DUE)?,
     })
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<Attribut
         (name::DEPLOY, meta.deploy.map(n)),
         (name::CURRENT_SK, meta.current_sk.as_ref().map(s)),
         (name::TOMBSTONE, flag(meta.tombstone)),
-        (name::DOWNSTREAM_DUE_MS, meta.downstream_due_ms.map(n)),
+        (name::DOWNSTREAM_DUE, meta.downstream_due.as_ref().map(s)),
     ]
 }
 

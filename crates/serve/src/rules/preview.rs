@@ -99,6 +99,11 @@ mod tests {
     }
 
     #[test]
+    fn logs_never_tell_a_key() {
+        assert_eq!(format!("{:?}", PreviewKeys::parse(OLD).unwrap()), "PreviewKeys(1)");
+    }
+
+    #[test]
     fn forged_and_malformed_cookies_are_nothing() {
         let keys = PreviewKeys::parse(OLD).unwrap();
         let acme = tenant("acme");

@@ -271,6 +271,14 @@ mod tests {
         let admitted = old().admit("old", &signature, &LETTER, NOW_MS).unwrap();
         assert_eq!((admitted.key_id.as_str(), admitted.nonce.as_str()), ("old", LETTER.nonce));
         assert!(admitted.keep_until > 1_763_270_000 + 2 * WINDOW_S, "longer than anybody would believe it");
+        assert_eq!(admitted.keep_until, 1_763_270_000 + 300 + 3600);
+    }
+
+    #[test]
+    fn logs_tell_refusals_by_their_words_and_never_a_key() {
+        let all = [Denied::Malformed, Denied::UnknownKey, Denied::Signature, Denied::Time, Denied::Replayed];
+        assert_eq!(all.map(Denied::as_str), ["malformed", "unknown-key", "signature", "time", "replayed"]);
+        assert_eq!(format!("{:?}", old()), "RevalidateKeys(1)");
     }
 
     #[test]

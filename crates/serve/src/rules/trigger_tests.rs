@@ -7,6 +7,11 @@ fn said(reply: &Reply) -> Value {
 }
 
 #[test]
+fn a_body_is_looked_at_up_to_64_kib() {
+    assert_eq!(MOST_BODY_BYTES, 65_536);
+}
+
+#[test]
 fn everything_below_the_prefix_is_reserved_however_it_is_spelt() {
     for target in [
         "/_everfresh",
