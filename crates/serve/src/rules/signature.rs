@@ -275,10 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn logs_tell_refusals_by_their_words_and_never_a_key() {
+    fn logs_tell_refusals_by_their_words() {
         let all = [Denied::Malformed, Denied::UnknownKey, Denied::Signature, Denied::Time, Denied::Replayed];
         assert_eq!(all.map(Denied::as_str), ["malformed", "unknown-key", "signature", "time", "replayed"]);
-        assert_eq!(format!("{:?}", old()), "RevalidateKeys(1)");
     }
 
     #[test]
