@@ -121,6 +121,15 @@ fn row(status: ReqStatus, rejected_at_ms: Option<u64>) -> ReqRow {
 }
 
 #[test]
+fn who_is_accepted_is_told_where_to_ask() {
+    let key = IdempotencyKey::parse("order-4711").unwrap();
+    let reply = accepted(&Handle::Inval { key: key.clone() }, &key);
+    assert_eq!(reply.status, 202);
+    let expected = json!({"handle": "inval.order-4711", "key": "order-4711", "status_url": "/_everfresh/requests/inval.order-4711"});
+    assert_eq!(said(&reply), expected);
+}
+
+#[test]
 fn a_request_is_told_by_its_record() {
     let handle: Handle = "inval.k".parse().unwrap();
     for (status, rejected, state) in [
