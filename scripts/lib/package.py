@@ -9,8 +9,8 @@ import zipfile
 # MB, zipped, for Lambda fetches and unpacks the zip at a cold start. A tenth above what they weigh today: room to work in, and too little for
 # an SDK or a TLS library more that came in with a dependency. Who has a reason to go beyond it raises it here.
 BUDGETS = {
-    "aarch64": {"everfresh-worker": 5.3, "everfresh-serve": 4.6},
-    "x86_64": {"everfresh-worker": 6.5, "everfresh-serve": 5.8},
+    "aarch64": {"everfresh-worker": 5.6, "everfresh-serve": 4.6},
+    "x86_64": {"everfresh-worker": 6.9, "everfresh-serve": 5.8},
 }
 # What the ELF header calls them.
 MACHINES = {"aarch64": 183, "x86_64": 62}
