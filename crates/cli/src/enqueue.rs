@@ -23,7 +23,7 @@ pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Resul
         hint = format!("{hint} --data {}", target.data.display());
     }
     let target = Target::resolve(target).await?;
-    let config = target.config()?;
+    let config = target.config().await?;
     let tenant = tenant(&config, args.tenant.as_deref())?;
     let mut message = match (&args.path, &args.tag) {
         (Some(path), _) => Message::path(tenant.tenant.as_str(), path),

@@ -5,8 +5,6 @@ use std::io::Write;
 use anyhow::{Context, anyhow};
 use everfresh_core::domain::freshness::{Freshness, freshness};
 use everfresh_core::domain::page::Meta;
-use everfresh_core::domain::page_key::KeyLayout;
-use everfresh_core::ledger::Ledger;
 use everfresh_enqueue::explain;
 
 use crate::args::{PageArgs, TargetArgs};
@@ -16,19 +14,19 @@ use crate::target::Target;
 pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<()> {
     let json = target.json;
     let target = Target::resolve(target).await?;
-    let config = target.config()?;
+    let config = target.config().await?;
     let tenant = tenant(&config, args.tenant.as_deref())?;
     let resolved =
         tenant.resolve(&args.path).with_context(|| format!("{} is no page of {}", args.path, tenant.tenant))?;
     let page = &resolved.page;
-    let ledger = Ledger::new(&target.clients, &target.stack.table, KeyLayout::default());
+    let ledger = target.ledger();
     let state = ledger.lookup(page).await?;
     if args.body {
         let meta = state.meta.with_context(|| format!("{} is not published", args.path))?;
         return print_body(&target, &meta).await;
     }
     let now_ms = ledger.time().now_ms();
-    let policy = resolved.route.policy(0, 2_000);
+    let policy = resolved.route.policy(target.deploy, 2_000);
     let epoch_ms = ledger.epoch(page.tenant()).await?;
     let tags = state.meta.as_ref().map_or(&[][..], |meta| &meta.tags);
     let invalidations = ledger.invalidations(page, tags, epoch_ms).await?;

@@ -14,7 +14,7 @@ const KEYS: &str = "EVERFRESH_PREVIEW_KEYS";
 pub(crate) async fn cookie(args: &PreviewArgs, target: &TargetArgs) -> anyhow::Result<()> {
     let config = match &target.config {
         Some(file) => config::load(file)?,
-        None => Target::resolve(target).await?.config()?,
+        None => Target::resolve(target).await?.config().await?,
     };
     let tenant = &config::tenant(&config, args.tenant.as_deref())?.tenant;
     let time = Duration::parse(&args.time).with_context(|| format!("--for {}", args.time))?;

@@ -2,9 +2,7 @@
 
 use anyhow::Context;
 use everfresh_core::domain::events::Event;
-use everfresh_core::domain::page_key::KeyLayout;
 use everfresh_core::domain::request::Handle;
-use everfresh_core::ledger::Ledger;
 
 use crate::args::{RequestArgs, TargetArgs};
 use crate::config::tenant;
@@ -14,9 +12,9 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
     let handle: Handle = args.handle.parse().with_context(|| format!("{:?}", args.handle))?;
     let json = target.json;
     let target = Target::resolve(target).await?;
-    let config = target.config()?;
+    let config = target.config().await?;
     let tenant = tenant(&config, args.tenant.as_deref())?;
-    let ledger = Ledger::new(&target.clients, &target.stack.table, KeyLayout::default());
+    let ledger = target.ledger();
     let Some(row) = ledger.request_by_handle(&tenant.tenant, &handle).await? else {
         // Not an error: every request begins like this, and one that another's render grants ends like this.
         if json {

@@ -8,6 +8,8 @@ use aws_types::SdkConfig;
 use everfresh_core::clients::{Clients, Explicit, Patience, Reach, aws_sdk_config, plain_http_client};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Config;
+use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::ledger::Ledger;
 use everfresh_core::stack::Stack;
 use everfresh_enqueue::explain;
 use everfresh_local::data_dir::DataDir;
@@ -22,8 +24,12 @@ pub(crate) struct Target {
     pub(crate) stack: Stack,
     /// For people: which one it is.
     pub(crate) name: String,
-    /// The configuration it goes by, where that is known.
-    config: Option<PathBuf>,
+    /// How its table's keys are laid out.
+    pub(crate) layout: KeyLayout,
+    /// The deployment that it runs: pages of an older one are stale.
+    pub(crate) deploy: u64,
+    /// Where the configuration is that it goes by: a file, or `s3://bucket/key`.
+    config: String,
 }
 
 /// What a running `dev` writes into its data folder.
@@ -49,18 +55,24 @@ impl Target {
             None => Self::on_this_machine(&args.data)?,
         };
         if let Some(file) = &args.config {
-            target.config = Some(file.clone());
+            target.config = file.display().to_string();
         }
         eprintln!("→ {}", target.name);
         Ok(target)
     }
 
     /// The configuration that its worker goes by.
-    pub(crate) fn config(&self) -> anyhow::Result<Config> {
-        match &self.config {
-            Some(file) => config::load(file),
-            None => bail!("{}: name its configuration with --config FILE", self.name),
+    pub(crate) async fn config(&self) -> anyhow::Result<Config> {
+        if !self.config.starts_with("s3://") {
+            return config::load(Path::new(&self.config));
         }
+        let loaded = Config::load(&self.config, self.layout, &self.clients).await;
+        loaded.with_context(|| format!("{}: or name its configuration with --config FILE", self.name))
+    }
+
+    /// The ledger, as its functions see it.
+    pub(crate) fn ledger(&self) -> Ledger {
+        Ledger::new(&self.clients, &self.stack.table, self.layout)
     }
 
     fn on_this_machine(data: &Path) -> anyhow::Result<Self> {
@@ -87,7 +99,8 @@ impl Target {
             clock: Clock::system(),
             retry_partition: None,
         });
-        Ok(Self { clients, stack: endpoints.stack, name, config: Some(endpoints.config) })
+        let config = endpoints.config.display().to_string();
+        Ok(Self { clients, stack: endpoints.stack, name, layout: KeyLayout::default(), deploy: 0, config })
     }
 
     async fn on_aws(name: &str) -> anyhow::Result<Self> {
@@ -95,13 +108,12 @@ impl Target {
         let Some(region) = config.region().cloned() else {
             bail!("--stack {name}: no AWS region is set: set AWS_REGION, or `region` in your AWS profile");
         };
-        let stack = describe(&config, name).await?;
-        Ok(Self { clients: Clients::aws(&config), stack, name: format!("AWS stack {name} in {region}"), config: None })
+        describe(&config, name, format!("AWS stack {name} in {region}")).await
     }
 }
 
-/// Reads the stack's outputs.
-async fn describe(config: &SdkConfig, name: &str) -> anyhow::Result<Stack> {
+/// Reads the stack's outputs, and those of its parameters by which its functions see the table.
+async fn describe(config: &SdkConfig, name: &str, known_as: String) -> anyhow::Result<Target> {
     let cloudformation = aws_sdk_cloudformation::Client::new(config);
     let described = cloudformation.describe_stacks().stack_name(name).send().await;
     let described = described
@@ -112,11 +124,25 @@ async fn describe(config: &SdkConfig, name: &str) -> anyhow::Result<Stack> {
         let value = found.and_then(|output| output.output_value()).map(str::to_owned);
         value.with_context(|| format!("--stack {name}: it has no output `{key}`, so it is not an Everfresh stack"))
     };
-    Ok(Stack {
-        table: output("TableName")?,
-        bucket: output("BucketName")?,
-        queue: output("QueueUrl")?,
-        low_priority_queue: output("LowPriorityQueueUrl")?,
-        dead_letter_queue: output("DeadLetterQueueUrl")?,
+    let parameter = |key: &str| {
+        let found = stack.parameters().iter().find(|parameter| parameter.parameter_key() == Some(key));
+        found.and_then(|parameter| parameter.parameter_value()).unwrap_or_default()
+    };
+    Ok(Target {
+        clients: Clients::aws(config),
+        stack: Stack {
+            table: output("TableName")?,
+            bucket: output("BucketName")?,
+            queue: output("QueueUrl")?,
+            low_priority_queue: output("LowPriorityQueueUrl")?,
+            dead_letter_queue: output("DeadLetterQueueUrl")?,
+        },
+        name: known_as,
+        layout: KeyLayout {
+            single_tenant: parameter("SingleTenant") == "true",
+            raw_keys: parameter("RawKeys") == "true",
+        },
+        deploy: parameter("DeployNumber").parse().unwrap_or_default(),
+        config: output("ConfigLocation")?,
     })
 }

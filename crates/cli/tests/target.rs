@@ -11,9 +11,16 @@ use support::{Dev, EVERFRESH, everfresh, text};
 
 /// `status --stack NAME` with an AWS that lives at `endpoint`.
 fn status_of_stack(name: &str, endpoint: &str) -> Output {
+    of_stack(&["status"], name, endpoint)
+}
+
+/// A command with `--stack NAME`, likewise.
+fn of_stack(command: &[&str], name: &str, endpoint: &str) -> Output {
+    let words = command;
     let mut command = Command::new(EVERFRESH);
     command
-        .args(["status", "--json", "--stack", name])
+        .args(words)
+        .args(["--json", "--stack", name])
         .env("AWS_ENDPOINT_URL", endpoint)
         .env("AWS_REGION", "eu-west-1");
     command
@@ -27,7 +34,7 @@ fn status_of_stack(name: &str, endpoint: &str) -> Output {
 }
 
 /// An AWS that knows one stack and forwards everything but CloudFormation to `engines`.
-fn aws_with_stack(outputs: String, engines: String) -> String {
+fn aws_with_stack(outputs: String, parameters: &'static str, engines: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -42,7 +49,7 @@ fn aws_with_stack(outputs: String, engines: String) -> String {
                 request.extend_from_slice(&chunk[..read]);
                 if text(&request).contains("Action=DescribeStacks") {
                     let xml = format!(
-                        "<DescribeStacksResponse xmlns=\"http://cloudformation.amazonaws.com/doc/2010-05-15/\"><DescribeStacksResult><Stacks><member><StackName>shop</StackName><StackStatus>CREATE_COMPLETE</StackStatus><CreationTime>2026-01-01T00:00:00Z</CreationTime><Outputs>{outputs}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"
+                        "<DescribeStacksResponse xmlns=\"http://cloudformation.amazonaws.com/doc/2010-05-15/\"><DescribeStacksResult><Stacks><member><StackName>shop</StackName><StackStatus>CREATE_COMPLETE</StackStatus><CreationTime>2026-01-01T00:00:00Z</CreationTime><Outputs>{outputs}</Outputs><Parameters>{parameters}</Parameters></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"
                     );
                     let head = format!(
                         "HTTP/1.1 200 OK\r\ncontent-type: text/xml\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
@@ -108,15 +115,35 @@ fn with_a_stack_it_is_aws_and_says_so() {
         ("LowPriorityQueueUrl", "low_priority_queue"),
         ("DeadLetterQueueUrl", "dead_letter_queue"),
     ];
-    let outputs: String = names.iter().map(|(key, name)| output(key, stack[name].as_str().unwrap())).collect();
+    let mut outputs: String = names.iter().map(|(key, name)| output(key, stack[name].as_str().unwrap())).collect();
+    outputs += &output("ConfigLocation", dev.endpoints["config"].as_str().unwrap());
     let engines = dev.endpoints["aws"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
-    let status = status_of_stack("shop", &aws_with_stack(outputs, engines.clone()));
+    let status = status_of_stack("shop", &aws_with_stack(outputs.clone(), "", engines.clone()));
     assert!(status.status.success(), "{}", text(&status.stderr));
     assert!(text(&status.stderr).contains("AWS stack shop in eu-west-1"), "{}", text(&status.stderr));
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["table"], "everfresh");
 
-    let other = status_of_stack("shop", &aws_with_stack(output("Something", "else"), engines));
+    // Its pages are looked for where its functions put them, and judged by its deployment, without naming a configuration.
+    let page = |parameters: &'static str| {
+        let shown =
+            of_stack(&["page", "show", "/"], "shop", &aws_with_stack(outputs.clone(), parameters, engines.clone()));
+        assert!(shown.status.success(), "{}", text(&shown.stderr));
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        shown["freshness"].as_str().unwrap().to_owned()
+    };
+    assert!(everfresh(&["enqueue", "/", "--data", dev.data.to_str().unwrap()]).status.success());
+    let is_published = || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        page("").starts_with("fresh")
+    };
+    assert!((0..300).any(|_| is_published()), "{}", page(""));
+    let next = "<member><ParameterKey>DeployNumber</ParameterKey><ParameterValue>7</ParameterValue></member>";
+    assert_eq!(page(next), "stale (deployed)");
+    let single = "<member><ParameterKey>SingleTenant</ParameterKey><ParameterValue>true</ParameterValue></member>";
+    assert!(page(single).starts_with("missing"), "{}", page(single));
+
+    let other = status_of_stack("shop", &aws_with_stack(output("Something", "else"), "", engines));
     assert!(text(&other.stderr).contains("no output `TableName`"), "{}", text(&other.stderr));
 }
 
