@@ -1,4 +1,4 @@
-"""Asks Everfresh over HTTP to regenerate a page, or every page with a tag; and what became of it. Needs nothing but Python, and a key that
+"""Asks Everfresh over HTTP to regenerate a page, or makes every page with a tag stale; and what became of it. Needs nothing but Python, and a key that
 the serving function has in EVERFRESH_REVALIDATE_KEYS (the template's parameter RevalidateKeys).
 
     EVERFRESH_KEY=name:secret python revalidate.py https://www.example.com path /products/42 [REQUEST_ID]
@@ -51,12 +51,16 @@ def ask(site, key, method, target, wish=None, request_id=""):
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as refusal:
         return refusal.code, refusal.read().decode(errors="replace")
+    except urllib.error.URLError as failure:
+        sys.exit(f"{site} cannot be reached: {failure.reason}")
 
 
 if __name__ == "__main__":
     if len(sys.argv) not in (4, 5) or sys.argv[2] not in ("path", "tag", "status") or "EVERFRESH_KEY" not in os.environ:
         sys.exit(__doc__)
     site, verb, what, *more = sys.argv[1:]
+    if not site.startswith(("https://", "http://")) or ":" not in os.environ["EVERFRESH_KEY"]:
+        sys.exit("the site must begin with https:// or http://, and EVERFRESH_KEY must be name:secret")
     if verb == "status":
         target = f"/_everfresh/requests/{what}" + "".join(f"?after={seq}" for seq in more)
         status, said = ask(site, os.environ["EVERFRESH_KEY"], "GET", target)

@@ -51,7 +51,7 @@ pub(crate) struct TargetArgs {
 pub(crate) enum Command {
     /// Run Everfresh whole on this machine: engines, queue loop, worker, readers and a demo site
     Dev(DevArgs),
-    /// Ask for a page, or for all pages with a tag, to be regenerated
+    /// Ask for a page to be regenerated, or make all pages with a tag stale
     Enqueue(EnqueueArgs),
     /// Look at a page
     #[command(subcommand)]
