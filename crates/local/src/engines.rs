@@ -108,9 +108,9 @@ impl Engines {
                 self.sqs.call(&parts.headers, body).await
             }
             Service::S3 => self.s3.call(request).await,
-            Service::CloudFront => self.listeners.create_invalidation(request.body()),
-            Service::EventBridge => self.listeners.put_events(request.body()),
-            Service::Sns => self.listeners.publish(request.body(), self.clock.now_ms()),
+            service @ (Service::CloudFront | Service::EventBridge | Service::Sns) => {
+                self.listeners.call(service, request.body(), self.clock.now_ms())
+            }
         };
         response.headers_mut().insert(http::header::DATE, http_date(self.clock.now()));
         response

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
+use crate::engines::Service;
+
 /// A CDN, an event bus and a topic. Clones share what they have heard.
 #[derive(Clone, Debug, Default)]
 pub struct Listeners(Arc<Mutex<Heard>>);
@@ -16,6 +18,8 @@ struct Heard {
     invalidations: BTreeMap<String, Vec<String>>,
     events: Vec<Event>,
     refusals: usize,
+    /// Until then they cannot be reached.
+    deaf_until_ms: u64,
     /// When a FIFO topic met an id last.
     known: BTreeMap<String, u64>,
 }
@@ -52,12 +56,29 @@ impl Listeners {
         self.heard().refusals = calls;
     }
 
+    /// Until that moment, none of them can be reached.
+    pub fn deaf_until(&self, ms: u64) {
+        self.heard().deaf_until_ms = ms;
+    }
+
+    /// Answers one request of the three services.
+    pub(crate) fn call(&self, service: Service, body: &[u8], now_ms: u64) -> Response<Bytes> {
+        if now_ms < self.heard().deaf_until_ms {
+            return respond(StatusCode::SERVICE_UNAVAILABLE, "text/plain", String::new());
+        }
+        match service {
+            Service::EventBridge => self.put_events(body),
+            Service::Sns => self.publish(body, now_ms),
+            Service::CloudFront | Service::DynamoDb | Service::S3 | Service::Sqs => self.create_invalidation(body),
+        }
+    }
+
     fn heard(&self) -> MutexGuard<'_, Heard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// CloudFront's CreateInvalidation. A reference that it knows is the invalidation that it knows, unless it is about something else.
-    pub(crate) fn create_invalidation(&self, body: &[u8]) -> Response<Bytes> {
+    fn create_invalidation(&self, body: &[u8]) -> Response<Bytes> {
         let body = String::from_utf8_lossy(body);
         let (Some(reference), items) = (elements(&body, "CallerReference").pop(), elements(&body, "Path")) else {
             return xml(
@@ -80,7 +101,7 @@ impl Listeners {
     }
 
     /// EventBridge's PutEvents. It recognises no repetition.
-    pub(crate) fn put_events(&self, body: &[u8]) -> Response<Bytes> {
+    fn put_events(&self, body: &[u8]) -> Response<Bytes> {
         let request: Value = serde_json::from_slice(body).unwrap_or_default();
         let entries = request["Entries"].as_array().cloned().unwrap_or_default();
         let mut heard = self.heard();
@@ -104,7 +125,7 @@ impl Listeners {
     }
 
     /// SNS's Publish. A FIFO topic recognises a repetition by its id for five minutes, a standard one does not.
-    pub(crate) fn publish(&self, body: &[u8], now_ms: u64) -> Response<Bytes> {
+    fn publish(&self, body: &[u8], now_ms: u64) -> Response<Bytes> {
         let form: BTreeMap<String, String> = form(body);
         let text = |name: &str| form.get(name).cloned().unwrap_or_default();
         let attribute = |name: &str| {

@@ -138,6 +138,11 @@ impl Sim {
         let sites = Sites::new(rng.u64(..), Manner { failing, slowest_ms });
         let queues = Queues::new(clock.clone(), [8, 8, 60][rng.usize(0..3)]);
         let freezing = [8, 8, 40][rng.usize(0..3)];
+        // In one run of three nobody outside can be told anything for a while.
+        let mut outside = fastrand::Rng::with_seed(seed.wrapping_add(7));
+        if outside.u8(0..3) == 0 {
+            engines.listeners().deaf_until(START_MS + outside.u64(60_000..240_000));
+        }
         let store = Store::new(engines.clone(), clock.clone());
         let checker = Checker::new(store, pages.clone(), sites.clone(), queues.clone());
         let wire = Wire::new(engines, queues.clone(), checker.clone(), clock.clone(), sabotage, tell);

@@ -30,16 +30,27 @@ impl Checker {
         let history = state.histories.entry(page.to_owned()).or_default();
         match actor {
             Actor::Worker if changed => history.news = news(),
+            // With the old body it is none, but takes over what nobody was told of before.
+            Actor::Worker => {
+                if let Some(news) = &mut history.news {
+                    news.request = request_of_commit(request);
+                }
+            }
             Actor::Foreign => history.news = None,
-            Actor::Worker | Actor::Server | Actor::Operator | Actor::Producer => {}
+            Actor::Server | Actor::Operator | Actor::Producer => {}
         }
     }
 
-    /// A message is about to be forgotten. If its own commit is the page's news, everybody has heard: nobody else would tell.
+    /// A message is about to be forgotten. If its request's commit is the page's news, and no other message of that request is left,
+    /// everybody has heard: nobody else would tell.
     pub(super) fn tells_before_it_is_acked(&self, message: &Message) {
         let Some(page) = page_of(message) else { return };
         let Some(news) = self.news_of(&page) else { return };
-        if news.request == Some(format!("REQ#{}", key(message))) {
+        let key_of_it = key(message);
+        let is_other = |other: &Message| {
+            other.number != message.number && page_of(other).as_ref() == Some(&page) && key(other) == key_of_it
+        };
+        if news.request == Some(format!("REQ#{key_of_it}")) && !self.queues.waiting().iter().any(is_other) {
             self.has_been_told(&page, &news);
         }
     }
