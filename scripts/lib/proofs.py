@@ -14,7 +14,10 @@ MOST_RUNS_PER_GUARD = 1_000
 LEAST_GUARDS = 10
 
 FAULTS = ["fail-before", "fail-after", "lose-response", "cut", "delay", "duplicate-later", "hang", "silence", "conflict",
-          "in-progress", "throttle", "kill", "freeze", "lost-ack", "skewed-clock"]
+          "in-progress", "throttle", "kill", "freeze", "lost-ack", "skewed-clock", "double-fire", "redrive", "instance-replaced",
+          "edit-during-render", "origin-fails", "origin-redirects", "origin-unreachable", "origin-hangs", "origin-empty",
+          "renderer-panics", "deaf-listeners", "invalidate-path", "invalidate-prefix", "pin", "unpin", "purge", "roll-back",
+          "foreign-commit", "foreign-pointer"]
 OUTCOMES = ["committed", "unchanged", "already_covered", "replayed", "busy", "too_close", "superseded", "pinned", "failed",
             "rejected", "hash_mismatches", "untold"]
 # Refusals by DynamoDB that the code must tell apart. Conflicts, throttling and transactions in progress are faults of the wire.
@@ -22,8 +25,9 @@ REFUSALS = ["ConditionalCheckFailed on META", "ConditionalCheckFailed on LOCK", 
             "ConditionalCheckFailedException on LOCK", "ConditionalCheckFailedException on REQ"]
 # Each guard of the protocol that can be taken away on the wire; the first three are found soonest, and are tried in every build.
 GUARDS = ["busy-is-not-acked", "upload-before-commit", "source-before-render", "meta-condition", "acquire-free",
-          "lock-token-condition", "claim-once", "takeover-exact", "takeover-of-expired", "give-back-conditioned", "coverage-epsilon",
-          "foreign-row-covers-nobody", "reject-before-ack", "pin-moves-meta", "news-is-marked"]
+          "lock-token-condition", "claim-once", "takeover-exact", "takeover-of-expired", "give-back-conditioned",
+          "coverage-epsilon", "foreign-row-covers-nobody", "reject-before-ack", "pin-moves-meta", "news-is-marked",
+          "news-is-found"]
 # Suites with a promise of their own.
 SUITES = [("Redelivery finishes what a crash left, with one commit per request", ["crashes", "chaos"]),
           ("What is published the CDN forgets and listeners hear of, whoever dies in between", ["downstream"]),
@@ -126,7 +130,7 @@ def guards(proof):
     for guard in GUARDS[:3] if proof.quick else GUARDS:
         _, report = simulate(proof, "--seeds", str(MOST_RUNS_PER_GUARD), "--without", guard)
         broken = report.get("broken", [])
-        found[guard] = (broken[0]["property"], report["runs"]) if broken else None
+        found[guard] = (broken[0]["property"], report["runs"], broken[0]["seed"]) if broken else None
         proof.tell(f"      without {guard:<28} " + (f"{found[guard][0]} after {found[guard][1]} runs" if broken else "NOT FOUND"))
     missed = [guard for guard, where in found.items() if where is None]
     enough = len(found) - len(missed) >= (3 if proof.quick else LEAST_GUARDS)
@@ -135,8 +139,9 @@ def guards(proof):
                f"{len(found) - len(missed)} of {len(found)} found, the last after "
                f"{max((where[1] for where in found.values() if where), default=0)} runs"
                + (f"; not found: {', '.join(missed)}" if missed else ""), enough and not missed)
-    proof.table("Missing guards", ["Without", "Broke", "After runs"],
-                [[guard, *(where or ("nothing", MOST_RUNS_PER_GUARD))] for guard, where in found.items()])
+    proof.table("Missing guards", ["Without", "Broke", "After runs", "Replay"],
+                [[guard, where[0], where[1], f"`scripts/simulate --replay {where[2]} --without {guard}`"]
+                 for guard, where in found.items() if where])
     return proof
 
 

@@ -10,9 +10,9 @@ mod worker;
 pub(crate) use self::editor::editor;
 pub(crate) use self::foreign::foreign;
 pub(crate) use self::operator::{operator, tidy_up};
-pub(crate) use self::producer::producer;
+pub(crate) use self::producer::{last_call, producer};
 pub(crate) use self::reader::reader;
-pub(crate) use self::worker::worker;
+pub(crate) use self::worker::{CLAIM_EXPIRY_MS, worker};
 
 use std::time::Duration;
 

@@ -174,6 +174,11 @@ impl Queues {
         }
     }
 
+    /// Whether the message was handed out more than once: another worker may have it too.
+    pub fn was_handed_out_again(&self, number: u64) -> bool {
+        self.state().get(&number).is_some_and(|message| message.receives > 1)
+    }
+
     /// Messages that somebody still has to handle.
     pub fn waiting(&self) -> Vec<Message> {
         let dead = &self.stack.dead_letter_queue;

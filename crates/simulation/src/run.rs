@@ -140,7 +140,8 @@ impl Sim {
         let freezing = [8, 8, 40][rng.usize(0..3)];
         // In one run of three nobody outside can be told anything for a while.
         let mut outside = fastrand::Rng::with_seed(seed.wrapping_add(7));
-        if outside.u8(0..3) == 0 {
+        let deaf = outside.u8(0..3) == 0;
+        if deaf {
             engines.listeners().deaf_until(START_MS + outside.u64(60_000..240_000));
         }
         let store = Store::new(engines.clone(), clock.clone());
@@ -149,7 +150,7 @@ impl Sim {
         let clean = wire.way(Actor::Operator, Faults::none()).clients(clock.clone(), Patience::WORKER);
         stack::provision_store(&clean).await?;
         let rates = rates(&mut rng);
-        Ok(Self {
+        let simulation = Self {
             seed,
             clock,
             config,
@@ -163,7 +164,11 @@ impl Sim {
             calm: AtomicBool::new(false),
             over: AtomicBool::new(false),
             tally: Mutex::default(),
-        })
+        };
+        if deaf {
+            simulation.happened("deaf-listeners");
+        }
+        Ok(simulation)
     }
 
     /// A generator of its own for each actor, so that one actor's draws do not shift another's.
@@ -219,10 +224,9 @@ impl Sim {
     fn report(&self) -> Report {
         let tally = self.tally();
         let mut faults = tally.happened.clone();
-        for source in &tally.faults {
-            for (kind, count) in source.fired() {
-                *faults.entry(kind.to_owned()).or_default() += count;
-            }
+        let on_the_wire = tally.faults.iter().flat_map(|source| source.fired());
+        for (kind, count) in on_the_wire.chain(self.sites.failures()) {
+            *faults.entry(kind.to_owned()).or_default() += count;
         }
         let checks = self.checker.checks().into_iter().map(|(property, count)| (format!("{property:?}"), count));
         Report {
@@ -298,12 +302,15 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
             reader.await?;
         }
         come_to_rest(&sim).await;
+        sim.checker.quiet();
+        sim.checker.up_to_date();
+        // Whoever comes next tells what a dead worker left behind.
+        actors::last_call(&sim).await;
+        come_to_rest(&sim).await;
         sim.over.store(true, Ordering::Relaxed);
         for task in tasks {
             task.await?;
         }
-        sim.checker.quiet();
-        sim.checker.up_to_date();
         sim.checker.everybody_knows();
         Ok(sim.report())
     })

@@ -8,9 +8,11 @@
 use bytes::Bytes;
 use clap::ValueEnum;
 use everfresh_core::config::Ladder;
+use everfresh_core::domain::version::Version;
 use http::Response;
 use serde_json::{Value, json};
 
+use crate::actors::CLAIM_EXPIRY_MS;
 use crate::check::Actor;
 
 /// A guard that is missing.
@@ -44,6 +46,8 @@ pub enum Sabotage {
     RejectBeforeAck,
     /// A commit leaves no mark that the world outside is to be told.
     NewsIsMarked,
+    /// That mark is overlooked once its request's claim has run out.
+    NewsIsFound,
     /// A pin is a mark on HEALTH: it takes no lease and does not move META.
     PinMovesMeta,
 }
@@ -106,6 +110,7 @@ impl Sabotage {
             | Sabotage::TakeoverExact
             | Sabotage::TakeoverOfExpired
             | Sabotage::RejectBeforeAck
+            | Sabotage::NewsIsFound
             | Sabotage::CoverageEpsilon
             | Sabotage::ForeignRowCoversNobody
             | Sabotage::UploadBeforeCommit
@@ -115,7 +120,7 @@ impl Sabotage {
     }
 
     /// Changes an answer.
-    pub fn response(self, actor: Actor, operation: &str, response: &mut Value) {
+    pub fn response(self, actor: Actor, operation: &str, response: &mut Value, now_ms: u64) {
         if actor != Actor::Worker || operation != "Query" {
             return;
         }
@@ -123,6 +128,10 @@ impl Sabotage {
         for row in response.get_mut("Items").and_then(Value::as_array_mut).into_iter().flatten() {
             if row["sk"]["S"] != "META" {
                 continue;
+            }
+            let version = row["version"]["S"].as_str().and_then(|text| text.parse::<Version>().ok());
+            if self == Sabotage::NewsIsFound && version.is_some_and(|version| version.ms() + CLAIM_EXPIRY_MS < now_ms) {
+                row.as_object_mut().and_then(|row| row.remove("downstream_due"));
             }
             let claimed = match (self, number(&row["source_ms"])) {
                 (Sabotage::ForeignRowCoversNobody, None) => number(&row["generated_at"]).map(|seconds| seconds * 1000),

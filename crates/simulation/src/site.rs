@@ -28,6 +28,7 @@ pub struct Sites {
 struct State {
     revisions: BTreeMap<String, u64>,
     renders: u64,
+    failures: BTreeMap<&'static str, u64>,
     manner: Manner,
     rng: fastrand::Rng,
     watcher: Option<UnboundedSender<String>>,
@@ -37,7 +38,8 @@ impl Sites {
     /// Sites whose every page is at revision 0.
     pub fn new(seed: u64, manner: Manner) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
-        let state = State { revisions: BTreeMap::new(), renders: 0, manner, rng, watcher: None };
+        let state =
+            State { revisions: BTreeMap::new(), renders: 0, failures: BTreeMap::new(), manner, rng, watcher: None };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -68,6 +70,11 @@ impl Sites {
         self.state().renders
     }
 
+    /// How often a render failed, by the way in which it did.
+    pub fn failures(&self) -> BTreeMap<&'static str, u64> {
+        self.state().failures.clone()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,6 +101,20 @@ enum Failing {
     Empty,
 }
 
+impl Failing {
+    fn name(&self) -> Option<&'static str> {
+        match self {
+            Failing::Not => None,
+            Failing::Status(500..) => Some("origin-fails"),
+            Failing::Status(_) => Some("origin-redirects"),
+            Failing::Unreachable => Some("origin-unreachable"),
+            Failing::Panics => Some("renderer-panics"),
+            Failing::Hangs => Some("origin-hangs"),
+            Failing::Empty => Some("origin-empty"),
+        }
+    }
+}
+
 impl Renderer for Sites {
     fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
         Box::pin(async move {
@@ -118,6 +139,9 @@ impl Renderer for Sites {
                         _ => Failing::Empty,
                     },
                 };
+                if let Some(name) = failing.name() {
+                    *state.failures.entry(name).or_default() += 1;
+                }
                 let takes = state.rng.u64(0..=manner.slowest_ms);
                 (body(&page, state.revisions.get(&page).copied().unwrap_or_default()), takes, failing)
             };

@@ -131,7 +131,7 @@ impl Wire {
             && call.operation == "Query"
             && let Ok(mut json) = serde_json::from_slice(response.body())
         {
-            sabotage.response(actor, &call.operation, &mut json);
+            sabotage.response(actor, &call.operation, &mut json, self.clock.now_ms());
             *response.body_mut() = Bytes::from(json.to_string());
         }
         response

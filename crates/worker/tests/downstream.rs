@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use everfresh_core::config::Config;
 use everfresh_core::downstream::{DownstreamSettings, EventTarget};
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
 use everfresh_local::listeners::Listeners;
 use everfresh_testing::operators::done;
-use everfresh_testing::{World, pause, text};
+use everfresh_testing::{CONFIG, World, pause, text};
 use serde_json::json;
 
 const PAGE: &str = "/products/42";
@@ -155,6 +156,30 @@ async fn nobody_waits_for_anothers_news() {
     assert_eq!((forgotten(&world).len(), is_due(&world).await), (0, true));
     world.drain(&other, LONG).await;
     assert_eq!((forgotten(&world).len(), is_due(&world).await, world.origin.renders()), (1, false, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_that_a_dead_worker_left_behind_is_told_by_whoever_comes_next_and_keeps_nobody() {
+    let mut world = telling().await;
+    // Fresh for long: those who come later have no reason to publish anything.
+    world.config = Config::parse(&CONFIG.replace("60s", "1h")).unwrap();
+    world.enqueue(PAGE).await;
+    let doomed = world.sandbox().await;
+    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
+    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    // Its claim has run out; its own message is still hidden.
+    pause(70).await;
+    let other = world.sandbox().await;
+    other.inject(On::every("CreateInvalidation").times(4), Fault::FailBefore);
+    world.enqueue_as(PAGE, "expired").await;
+    other.turn().await;
+    assert_eq!((other.total(metrics::ALREADY_COVERED), world.waiting().await, is_due(&world).await), (1, 1, true));
+    world.enqueue_as(PAGE, "expired").await;
+    other.turn().await;
+    assert_eq!((other.total(metrics::ALREADY_COVERED), world.waiting().await, is_due(&world).await), (2, 1, false));
+    assert_eq!((forgotten(&world).len(), heard(&world).1), (1, 1));
+    world.drain(&other, LONG).await;
+    assert_eq!((forgotten(&world).len(), heard(&world).1, world.origin.renders()), (1, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! announce, and what a request does about news that it was to tell and perhaps has not told.
 
 use super::{Busy, Job, LedgerError, Meta, Outcome, PageState, Regenerator, busy};
+use crate::domain::version::Version;
 
 impl Regenerator {
     /// Who is to tell of the next version. One with the old content is no news, unless nobody was told of that either.
@@ -13,19 +14,27 @@ impl Regenerator {
         (same.is_none() || untold.is_some()).then(|| job.request.key.as_str().to_owned())
     }
 
-    /// Tells the world outside of a version that this request is to tell of, and takes the mark off. If that does not succeed, neither is
-    /// the request done with: its message comes again.
+    /// Tells the world outside of a version, if it falls to this request, and takes the mark off.
     pub(super) async fn announce(&self, job: &Job<'_>, meta: &Meta, outcome: Outcome) -> Result<Outcome, LedgerError> {
-        let due = self.downstream.is_somebody() && meta.is_told_by(&job.request.key);
+        let mine = meta.is_told_by(&job.request.key);
+        let due = self.downstream.is_somebody() && (mine || self.is_left_behind(meta));
         let Some(version) = meta.version.filter(|_| due) else { return Ok(outcome) };
         let page = &job.resolved.page;
         if let Err(error) = self.downstream.tell_page(page, &version, meta).await {
             tracing::warn!(%page, %version, %error, "{page} is published, but {error}");
             let published = matches!(outcome, Outcome::Committed { .. } | Outcome::Unchanged { .. });
-            return Ok(busy(Busy::Downstream { published }));
+            // Neither is the request done with, then: its message comes again. For another's news nobody waits.
+            return Ok(if mine { busy(Busy::Downstream { published }) } else { outcome });
         }
         self.ledger.announced(page, &version).await?;
         Ok(outcome)
+    }
+
+    /// Whether nobody may be left to tell of this version. A message that was delivered twice is gone when the first of its two workers
+    /// acks it, and the second, which publishes for the same request, may die before it tells. Then whoever comes next tells.
+    fn is_left_behind(&self, meta: &Meta) -> bool {
+        let outlived = |version: Version| version.ms() + self.settings.ladder.claim_expiry_ms < self.now_ms();
+        meta.downstream_due.is_some() && meta.version.is_some_and(outlived)
     }
 
     /// Before a request is done with that did not publish this time: this may be another delivery of one that did, and whose worker died

@@ -1,6 +1,7 @@
 //! Services that ask for regenerations: once, twice, under a key, under a key that is taken, and in words that nobody understands.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use everfresh_core::clients::Patience;
 use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender};
@@ -71,5 +72,19 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
         let page = sim.pages.any(&mut rng).clone();
         let message = Message::path(page.tenant().as_str(), page.path().as_str());
         let _ = Sender::new(clean.sqs.clone(), queues.clone()).send(&message).await;
+    }
+}
+
+/// When all is quiet and every claim has run out, one more request for each page.
+pub(crate) async fn last_call(sim: &Sim) {
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let stack = &sim.queues.stack;
+    let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
+    let sender = Sender::new(sim.clean_clients(Actor::Producer).sqs, queues);
+    for page in sim.pages.keys() {
+        let mut message = Message::path(page.tenant().as_str(), page.path().as_str());
+        message.reason = Reason::Expired;
+        // In memory and without faults.
+        let _ = sender.send(&message).await;
     }
 }

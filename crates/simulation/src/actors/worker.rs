@@ -22,6 +22,8 @@ use crate::run::Sim;
 use crate::sabotage::Sabotage;
 
 const TIME_OUT: Duration = Duration::from_secs(60);
+/// When a worker that has claimed a request is certainly gone.
+pub(crate) const CLAIM_EXPIRY_MS: u64 = 65_000;
 
 /// One worker's sandboxes, one after the other, until the run is over.
 pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
@@ -119,7 +121,7 @@ fn sandbox(sim: &Sim, rng: &mut fastrand::Rng) -> Worker {
     let ladder = Ladder {
         render_deadline_ms: 50_000,
         function_timeout_ms: 60_000,
-        claim_expiry_ms: 65_000,
+        claim_expiry_ms: CLAIM_EXPIRY_MS,
         visibility_ms: VISIBILITY_MS,
         ..Ladder::default()
     };

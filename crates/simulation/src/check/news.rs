@@ -42,7 +42,7 @@ impl Checker {
     }
 
     /// A message is about to be forgotten. If its request's commit is the page's news, and no other message of that request is left,
-    /// everybody has heard: nobody else would tell.
+    /// everybody has heard. If another worker may have the same message, the mark that it leaves is enough: whoever comes next tells.
     pub(super) fn tells_before_it_is_acked(&self, message: &Message) {
         let Some(page) = page_of(message) else { return };
         let Some(news) = self.news_of(&page) else { return };
@@ -50,7 +50,9 @@ impl Checker {
         let is_other = |other: &Message| {
             other.number != message.number && page_of(other).as_ref() == Some(&page) && key(other) == key_of_it
         };
-        if news.request == Some(format!("REQ#{key_of_it}")) && !self.queues.waiting().iter().any(is_other) {
+        let excused = self.queues.was_handed_out_again(message.number) && self.is_marked(&page)
+            || self.queues.waiting().iter().any(is_other);
+        if news.request == Some(format!("REQ#{key_of_it}")) && !excused {
             self.has_been_told(&page, &news);
         }
     }
@@ -66,6 +68,12 @@ impl Checker {
 
     fn news_of(&self, page: &str) -> Option<News> {
         self.state().histories.get(page)?.news.clone()
+    }
+
+    fn is_marked(&self, page: &str) -> bool {
+        let state = self.state();
+        let rows = self.pages.all().find(|(name, _)| *name == page).and_then(|(_, pk)| state.partitions.get(pk));
+        rows.and_then(|rows| rows.get("META")).is_some_and(|meta| meta["downstream_due"].is_object())
     }
 
     /// Under that version or a later one; and the CDN has forgotten what the listeners have heard of. A dead letter excuses.
