@@ -29,21 +29,27 @@ def keep(name, part):
     PAGE.write_text(page(figures))
 
 
+def is_current():
+    """Whether the page is what the figures say."""
+    return not FIGURES.exists() or PAGE.read_text() == page(json.loads(FIGURES.read_text()))
+
+
 def page(figures):
     lines = ["# Evidence", "",
              "What Everfresh promises, what shows it, and the figures last obtained. `scripts/prove --write` wrote this page; each",
              "command runs by itself too.", "",
-             "| Promise | Shown by | Figures | Command |", "|---|---|---|---|"]
+             "| Promise | Shown by | Figures | Command | Commit |", "|---|---|---|---|---|"]
     parts = [figures[name] for name in proofs.PARTS if name in figures]
     for part in parts:
         for row in part["rows"]:
             figure = row["figure"] if row["holds"] else f"**falls short**: {row['figure']}"
-            lines.append(f"| {row['promise']} | {row['by']} | {figure} | `{row['command']}` |")
+            lines.append(f"| {row['promise']} | {row['by']} | {figure} | `{row['command']}` | {part['commit']} |")
+    lines += [f"| | | **not shown yet** | `scripts/prove --only {name} --write` | |" for name in proofs.PARTS if name not in figures]
     for part in parts:
         for title, table in part["tables"].items():
             heads, rows = table["heads"], table["rows"]
             lines += ["", f"## {title}", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
             lines += ["| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else cell for cell in row) + " |" for row in rows]
-    lines += ["", "## When", "", "| Part | Date | Commit | Took |", "|---|---|---|---|"]
-    lines += [f"| {name} | {part['date']} | {part['commit']} | {part['seconds']:,} s |" for name, part in figures.items()]
+    lines += ["", "## When", "", "| Part | Date | Took |", "|---|---|---|"]
+    lines += [f"| {name} | {figures[name]['date']} | {figures[name]['seconds']:,} s |" for name in proofs.PARTS if name in figures]
     return "\n".join(lines) + "\n"

@@ -9,6 +9,7 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::announce::Silence;
 use self::keep::{Kept, keep_lease};
 use crate::artifacts::Artifacts;
 use crate::chance;
@@ -41,6 +42,7 @@ pub struct Regenerator {
     /// Numbers.
     pub settings: Settings,
     epochs: Epochs,
+    silence: Silence,
 }
 
 /// The numbers of a deployment.
@@ -86,7 +88,15 @@ const LEAST_RENDER_MS: u64 = 1_000;
 impl Regenerator {
     /// A worker's tools.
     pub fn new(ledger: Ledger, artifacts: Artifacts, renderer: Arc<dyn Renderer>, settings: Settings) -> Self {
-        Self { ledger, artifacts, renderer, downstream: Downstream::default(), settings, epochs: Epochs::default() }
+        Self {
+            ledger,
+            artifacts,
+            renderer,
+            downstream: Downstream::default(),
+            settings,
+            epochs: Epochs::default(),
+            silence: Silence::default(),
+        }
     }
 
     /// The same, with somebody who is told of what was published.
@@ -151,7 +161,7 @@ impl Regenerator {
         let rights = Rights { claim, lease };
         let (rendered, mut rights) = match rendered {
             Kept::Done(Ok(rendered)) => (rendered, rights),
-            Kept::Done(Err(class)) => return self.fail(rights, class, &state).await,
+            Kept::Done(Err(class)) => return self.fail(job, rights, class, &state).await,
             Kept::LostLease => return self.give_up(rights, busy(Busy::LostLease)).await,
         };
         rights.claim.reached(Stage::Rendered, self.now_ms());
@@ -159,7 +169,7 @@ impl Regenerator {
             Ok(passed) => passed,
             Err(class) => {
                 rights.claim.reached(Stage::Refused, self.now_ms());
-                return self.fail(rights, class, &state).await;
+                return self.fail(job, rights, class, &state).await;
             }
         };
         let publication = self.publication(job, &state, &passed, source_ms);
@@ -167,7 +177,7 @@ impl Regenerator {
         if !publication.unchanged {
             if let Err(error) = self.artifacts.upload(&publication.meta.s3_key, &passed.artifact).await {
                 tracing::warn!(%page, %error, "upload of {page} failed");
-                return self.fail(rights, ErrorClass::Upload, &state).await;
+                return self.fail(job, rights, ErrorClass::Upload, &state).await;
             }
             rights.claim.reached(Stage::Uploaded, self.now_ms());
         }
@@ -186,7 +196,7 @@ impl Regenerator {
                     Some(version) if publication.unchanged => Outcome::Unchanged { version },
                     version => Outcome::Committed { version },
                 };
-                self.announce(job, &publication.meta, outcome).await
+                Ok(self.announce(job, &publication.meta, outcome).await)
             }
             Commit::Superseded(rights) => {
                 self.ledger.give_up(rights).await?;
@@ -210,11 +220,17 @@ impl Regenerator {
         }
     }
 
-    async fn fail(&self, rights: Rights, class: ErrorClass, state: &PageState) -> Result<Outcome, LedgerError> {
+    async fn fail(
+        &self,
+        job: &Job<'_>,
+        rights: Rights,
+        class: ErrorClass,
+        state: &PageState,
+    ) -> Result<Outcome, LedgerError> {
         let health = state.health.clone().after_failure(self.now_ms(), fastrand::u32(..));
         let next_attempt_ms = health.next_attempt_ms.unwrap_or_default();
         self.ledger.fail(rights, class, health).await?;
-        Ok(Outcome::Failed { class, next_attempt_ms })
+        self.after_news(job, state, Outcome::Failed { class, next_attempt_ms }).await
     }
 
     async fn give_up(&self, rights: Rights, outcome: Outcome) -> Result<Outcome, LedgerError> {
@@ -273,7 +289,8 @@ impl Regenerator {
         let previous = state.meta.as_ref();
         let seen = Seen::of(previous);
         let same = previous.filter(|meta| is_unchanged(meta, &passed.artifact) && self.has_body(job, meta));
-        let meta = self.next_meta(job, &seen, passed, source_ms, same);
+        let downstream_due = self.downstream_due(job, previous, same.is_some());
+        let meta = Meta { downstream_due, ..self.next_meta(job, &seen, passed, source_ms, same) };
         let keep_version = same.is_none() && job.resolved.route.history > 0;
         let health = &state.health;
         let clear_failures = health.failures > 0 || health.next_attempt_ms.is_some();
@@ -314,7 +331,7 @@ impl Regenerator {
             current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
             pointer: false,
             tombstone: false,
-            downstream_due: self.downstream_due(job, same),
+            downstream_due: None,
         }
     }
 }

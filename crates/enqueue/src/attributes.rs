@@ -31,6 +31,9 @@ pub const TRACEPARENT: &str = "traceparent";
 /// Vendor part of the W3C trace context.
 pub const TRACESTATE: &str = "tracestate";
 
+/// How all attributes begin that Everfresh itself reads.
+pub const PREFIX: &str = "everfresh-";
+
 /// SQS accepts ten attributes on a message and a rejection adds [`KEY`] and [`REASON`], so this many of a producer's
 /// own survive it.
 pub const PRODUCER_ATTRIBUTES_KEPT: usize = 8;

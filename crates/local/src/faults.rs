@@ -38,6 +38,21 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// All names.
+    pub const KINDS: [&'static str; 11] = [
+        "fail-before",
+        "fail-after",
+        "lose-response",
+        "cut",
+        "delay",
+        "duplicate-later",
+        "hang",
+        "silence",
+        "conflict",
+        "in-progress",
+        "throttle",
+    ];
+
     /// The fault's name without its numbers, for counting.
     pub fn kind(self) -> &'static str {
         match self {

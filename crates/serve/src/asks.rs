@@ -2,7 +2,8 @@
 //!
 //! A thousand readers of one stale page are one wish. Having asked, an instance does not ask again about the same version for a
 //! window that doubles each time; it is never closed for good, for the regeneration may have failed. And a crawler that walks
-//! through every page of a tenant cannot start more than the tenant's budget. What does not reach the queue costs nothing of it.
+//! through every page of a tenant cannot start more than the tenant's budget. Pages that nobody has published yet have a budget of
+//! their own: whoever invents addresses keeps no published page from being refreshed. What does not reach the queue costs nothing.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -45,8 +46,24 @@ pub(crate) enum Decision {
 #[derive(Debug)]
 pub(crate) struct Asks {
     asked: LruCache<About, Asked>,
-    budgets: HashMap<Tenant, Budget>,
+    budgets: HashMap<(Tenant, Share), Budget>,
     per_minute: u32,
+}
+
+/// Which of a tenant's two budgets a wish is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Share {
+    Published,
+    Absent,
+}
+
+impl Share {
+    fn of(seen: &Seen) -> Self {
+        match seen {
+            Seen::Absent => Share::Absent,
+            Seen::Version { .. } | Seen::Foreign { .. } | Seen::Pointer { .. } => Share::Published,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -58,7 +75,8 @@ struct Asked {
 }
 
 impl Asks {
-    /// A tenant's readers may start `per_minute` regenerations a minute through this instance, and as many at once.
+    /// A tenant's readers may start `per_minute` regenerations a minute through this instance, and as many at once; and as many again of
+    /// pages that are not there yet.
     pub(crate) fn new(per_minute: u32) -> Self {
         Self { asked: LruCache::new(MOST_WISHES), budgets: HashMap::new(), per_minute }
     }
@@ -71,7 +89,7 @@ impl Asks {
             return Decision::Suppressed;
         }
         let window_ms = before.map_or(FIRST_WINDOW_MS, |asked| (asked.window_ms * 2).min(LONGEST_WINDOW_MS));
-        if !self.spend(about.page.tenant(), now_ms) {
+        if !self.spend((about.page.tenant().clone(), Share::of(&seen)), now_ms) {
             return Decision::OverBudget;
         }
         self.asked.put(about, Asked { seen, at_ms: now_ms, window_ms });
@@ -80,17 +98,14 @@ impl Asks {
 
     /// The wish did not reach the queue: the next reader may try again, and the tenant has its share of the budget back.
     pub(crate) fn failed(&mut self, about: &About) {
-        self.asked.pop(about);
-        if let Some(budget) = self.budgets.get_mut(about.page.tenant()) {
+        let Some(asked) = self.asked.pop(about) else { return };
+        if let Some(budget) = self.budgets.get_mut(&(about.page.tenant().clone(), Share::of(&asked.seen))) {
             budget.give_back();
         }
     }
 
-    fn spend(&mut self, tenant: &Tenant, now_ms: u64) -> bool {
-        if !self.budgets.contains_key(tenant) {
-            self.budgets.insert(tenant.clone(), Budget::new(self.per_minute, now_ms));
-        }
-        self.budgets.get_mut(tenant).is_some_and(|budget| budget.spend(now_ms))
+    fn spend(&mut self, share: (Tenant, Share), now_ms: u64) -> bool {
+        self.budgets.entry(share).or_insert_with(|| Budget::new(self.per_minute, now_ms)).spend(now_ms)
     }
 }
 
@@ -182,6 +197,20 @@ mod tests {
         assert_eq!(started(&mut asks, "globex", 0, 0), 60);
         assert_eq!(started(&mut asks, "acme", 1000, 10_000), 10, "one a second comes back");
         assert_eq!(started(&mut asks, "acme", 2000, 10_000_000), 60, "and never more than a minute's worth");
+    }
+
+    #[test]
+    fn invented_addresses_keep_no_published_page_from_being_refreshed() {
+        let mut asks = Asks::new(60);
+        let invented = |n| about("acme", &format!("/{n}"), Reason::Expired);
+        let asked = (0..500).filter(|n| asks.decide(invented(*n), Seen::Absent, 0) == Decision::Ask).count();
+        assert_eq!(asked, 60);
+        let published = about("acme", "/a", Reason::Expired);
+        assert_eq!(asks.decide(published, version(1), 0), Decision::Ask);
+        // What did not reach the queue comes back to where it was taken from.
+        asks.failed(&invented(0));
+        assert_eq!(asks.decide(invented(1000), Seen::Absent, 0), Decision::Ask);
+        assert_eq!(asks.decide(invented(1001), Seen::Absent, 0), Decision::OverBudget);
     }
 
     #[test]

@@ -44,7 +44,8 @@ pub struct Settings {
     pub visit_ms: u64,
     /// `EVERFRESH_STACK`: by which the metrics of two stacks are told apart.
     pub stack_name: String,
-    /// `EVERFRESH_ASKS_PER_MINUTE`: how many regenerations a tenant's readers may start through one instance.
+    /// `EVERFRESH_ASKS_PER_MINUTE`: how many regenerations a tenant's readers may start through one instance; and as many again of pages
+    /// that are not there yet.
     pub asks_per_minute: u32,
     /// `EVERFRESH_EARLY_REFRESH_PERCENT`: the last part of a hot page's life in which it is regenerated already; 0 switches it off.
     pub early_refresh_percent: u32,

@@ -12,7 +12,7 @@ pub(crate) use self::foreign::foreign;
 pub(crate) use self::operator::{operator, tidy_up};
 pub(crate) use self::producer::{last_call, producer};
 pub(crate) use self::reader::reader;
-pub(crate) use self::worker::{CLAIM_EXPIRY_MS, worker};
+pub(crate) use self::worker::worker;
 
 use std::time::Duration;
 

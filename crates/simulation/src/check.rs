@@ -1,4 +1,4 @@
-//! The invariants, checked whenever a request has been applied and whenever a message is acked.
+//! The invariants, checked whenever a write has been applied, a reader has got an answer, or a message is acked, and in the end.
 //!
 //! Everything is judged by what is stored: the rows before and after each write, the objects that META points at, the letters in the
 //! dead-letter queue. Nothing is asked of the code under test. What is published is judged in `commits`, what was wished for in
@@ -123,7 +123,9 @@ impl Checker {
 
     /// A write was applied to the table. `request` is what asked for it.
     pub async fn written(&self, actor: Actor, request: &Value) {
-        for pk in partitions_of(request) {
+        let partitions = partitions_of(request);
+        self.is_of_one_tenant(&partitions);
+        for pk in partitions {
             let after = self.store.partition(&pk).await;
             let before = self.state().partitions.insert(pk.clone(), after.clone()).unwrap_or_default();
             if let Some(page) = self.pages.by_pk(&pk) {
@@ -131,6 +133,27 @@ impl Checker {
             } else {
                 self.watermarks_changed(&pk, &before, &after);
             }
+        }
+    }
+
+    /// The bucket has taken an object: under a new key, or what was there already.
+    pub fn uploaded(&self, path: &str, body: &[u8]) {
+        self.checked(Property::I4);
+        if !self.store.stored(path, body) {
+            self.violated(Property::I4, format!("{path} was stored over with another body"));
+        }
+    }
+
+    /// A write names the pages or the watermarks of one tenant, and nothing else.
+    fn is_of_one_tenant(&self, partitions: &BTreeSet<String>) {
+        self.checked(Property::I7);
+        let tenant = |pk: &String| {
+            let known = self.pages.by_pk(pk).is_some() || pk.ends_with("#INVAL");
+            pk.strip_prefix("TENANT#").filter(|_| known)?.split('#').next().map(str::to_owned)
+        };
+        let tenants: BTreeSet<Option<String>> = partitions.iter().map(tenant).collect();
+        if tenants.len() > 1 || tenants.contains(&None) {
+            self.violated(Property::I7, format!("one write to {partitions:?}"));
         }
     }
 

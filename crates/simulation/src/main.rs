@@ -1,16 +1,22 @@
 //! `everfresh-simulate`: runs seeds, and says what did not hold.
 #![allow(clippy::print_stdout, reason = "what a command prints is its result")]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clap::Parser;
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use everfresh_core::domain::digest::Digest;
+use everfresh_local::faults::Fault;
 use everfresh_simulation::run::{Figures, Report, run};
 use everfresh_simulation::sabotage::Sabotage;
 
 #[derive(Debug, Parser)]
-#[command(about = "Runs the real code under every fault there is, by seed, and checks the invariants at every step")]
+#[command(
+    about = "Runs the real code under every fault there is, by seed, and checks the invariants after every write, answer and ack"
+)]
 struct Args {
     /// How many seeds
     #[arg(long, default_value_t = 100)]
@@ -74,16 +80,21 @@ fn replay(seed: u64, without: Option<Sabotage>) -> anyhow::Result<bool> {
 fn seeds(args: &Args) -> anyhow::Result<bool> {
     let next = AtomicU64::new(args.from);
     let end = args.from + args.seeds;
-    let total = Mutex::new((Figures::default(), Vec::<(u64, Report)>::new()));
+    let total = Mutex::new((Figures::default(), Vec::<(u64, Report)>::new(), BTreeMap::<u64, String>::new()));
     let work = || -> anyhow::Result<()> {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= end {
                 return Ok(());
             }
-            let report = run(seed, args.without, false)?;
+            let report = std::panic::catch_unwind(|| run(seed, args.without, false));
+            let report = match report {
+                Ok(report) => report.with_context(|| format!("seed {seed}"))?,
+                Err(_) => anyhow::bail!("seed {seed} panicked: scripts/simulate --replay {seed}"),
+            };
             let Ok(mut total) = total.lock() else { return Ok(()) };
             total.0.add(&report.figures);
+            total.2.insert(seed, report.trace.clone());
             if !report.violations.is_empty() {
                 total.1.push((seed, report));
                 // One is enough to know that a guard is missed.
@@ -103,17 +114,20 @@ fn seeds(args: &Args) -> anyhow::Result<bool> {
             Err(_) => anyhow::bail!("a run panicked"),
         })
     })?;
-    let Ok((figures, mut broken)) = total.into_inner() else { anyhow::bail!("a run panicked") };
+    let Ok((figures, mut broken, traces)) = total.into_inner() else { anyhow::bail!("a run panicked") };
     broken.sort_by_key(|(seed, _)| *seed);
     if args.json {
-        println!("{}", json(&figures, &broken));
+        println!("{}", json(&figures, &broken, &traces));
     } else {
         print(&figures, &broken, args.without);
     }
     Ok(broken.is_empty())
 }
 
-fn json(figures: &Figures, broken: &[(u64, Report)]) -> serde_json::Value {
+fn json(figures: &Figures, broken: &[(u64, Report)], traces: &BTreeMap<u64, String>) -> serde_json::Value {
+    let guards: Vec<_> = Sabotage::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
+    let guards: Vec<_> = guards.iter().map(|guard| guard.get_name()).collect();
+    let trace = Digest::of(format!("{traces:?}").as_bytes()).to_string();
     let broken: Vec<_> = broken
         .iter()
         .map(|(seed, report)| {
@@ -125,7 +139,9 @@ fn json(figures: &Figures, broken: &[(u64, Report)]) -> serde_json::Value {
         "runs": figures.runs, "steps": figures.steps, "messages": figures.messages, "commits": figures.commits,
         "renders": figures.renders, "reads": figures.reads, "dead_letters": figures.dead_letters,
         "faults": figures.faults, "outcomes": figures.outcomes, "cancellations": figures.cancellations,
-        "checks": figures.checks, "broken": broken,
+        "checks": figures.checks, "broken": broken, "trace": trace,
+        // What there is, for whoever lists it.
+        "known": {"guards": guards, "faults": Fault::KINDS},
     })
 }
 
@@ -151,7 +167,7 @@ fn print(figures: &Figures, broken: &[(u64, Report)], without: Option<Sabotage>)
         for violation in report.violations.iter().take(3) {
             println!("{:?} broken at {} ms: {}", violation.property, violation.at_ms, violation.what);
         }
-        let guard = without.and_then(|guard| clap::ValueEnum::to_possible_value(&guard));
+        let guard = without.and_then(|guard| guard.to_possible_value());
         let guard = guard.map(|value| format!(" --without {}", value.get_name())).unwrap_or_default();
         println!("  replay: scripts/simulate --replay {seed}{guard}");
     }

@@ -33,6 +33,10 @@ pub struct Message {
     pub sent_ms: u64,
     /// How often it was received.
     pub receives: u32,
+    /// When this delivery of it was.
+    pub received_ms: u64,
+    /// How many deliveries of it workers have in hand.
+    pub hands: u32,
     queue: String,
     visible_ms: u64,
     deleted: bool,
@@ -112,6 +116,8 @@ impl Queues {
             attributes: attributes.iter().map(|(name, value)| (name.clone(), text(&value["StringValue"]))).collect(),
             sent_ms: now_ms,
             receives: 0,
+            received_ms: 0,
+            hands: 0,
             queue: text(&body["QueueUrl"]),
             visible_ms: now_ms,
             deleted: false,
@@ -147,13 +153,28 @@ impl Queues {
             }
             let twice = rng.u8(..) < self.forgetful;
             message.visible_ms = if twice { now_ms } else { now_ms + VISIBILITY_MS };
-            received.push(message.clone());
+            message.received_ms = now_ms;
             // The same message twice in one batch.
-            if twice && rng.bool() {
-                received.push(message.clone());
-            }
+            let copies = if twice && rng.bool() { 2 } else { 1 };
+            message.hands += copies;
+            received.extend(std::iter::repeat_n(message.clone(), copies as usize));
         }
         received
+    }
+
+    /// An invocation with these in hand is over, one way or another.
+    pub fn let_go(&self, messages: &[Message]) {
+        let mut state = self.state();
+        for message in messages {
+            if let Some(message) = state.get_mut(&message.number) {
+                message.hands -= 1;
+            }
+        }
+    }
+
+    /// How many deliveries of such messages workers have in hand.
+    pub fn in_hands(&self, such: impl Fn(&Message) -> bool) -> u32 {
+        self.state().values().filter(|message| such(message)).map(|message| message.hands).sum()
     }
 
     /// Forgets that these were handed out.
@@ -172,11 +193,6 @@ impl Queues {
         if let Some(message) = self.state().get_mut(&number) {
             message.deleted = true;
         }
-    }
-
-    /// Whether the message was handed out more than once: another worker may have it too.
-    pub fn was_handed_out_again(&self, number: u64) -> bool {
-        self.state().get(&number).is_some_and(|message| message.receives > 1)
     }
 
     /// Messages that somebody still has to handle.
@@ -213,6 +229,7 @@ impl Queues {
         again.sent_ms = self.clock.now_ms();
         again.visible_ms = again.sent_ms;
         again.receives = 0;
+        again.hands = 0;
         state.insert(again.number, again.clone());
         Some(again)
     }

@@ -254,7 +254,7 @@ impl Sim {
 fn rates(rng: &mut fastrand::Rng) -> Rates {
     let most = [20, 100, 300][rng.usize(0..3)];
     let seconds = |rng: &mut fastrand::Rng, most| Duration::from_millis(rng.u64(50..=most));
-    let faults = [
+    let faults: [Fault; Fault::KINDS.len() + 2] = [
         Fault::FailBefore,
         Fault::FailAfter,
         Fault::LoseResponse,
@@ -311,6 +311,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
         for task in tasks {
             task.await?;
         }
+        sim.checker.quiet();
         sim.checker.everybody_knows();
         Ok(sim.report())
     })

@@ -8,11 +8,9 @@
 use bytes::Bytes;
 use clap::ValueEnum;
 use everfresh_core::config::Ladder;
-use everfresh_core::domain::version::Version;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::actors::CLAIM_EXPIRY_MS;
 use crate::check::Actor;
 
 /// A guard that is missing.
@@ -46,7 +44,7 @@ pub enum Sabotage {
     RejectBeforeAck,
     /// A commit leaves no mark that the world outside is to be told.
     NewsIsMarked,
-    /// That mark is overlooked once its request's claim has run out.
+    /// That mark is overlooked by everybody but its request, also when that request's message is gone.
     NewsIsFound,
     /// A pin is a mark on HEALTH: it takes no lease and does not move META.
     PinMovesMeta,
@@ -119,8 +117,8 @@ impl Sabotage {
         None
     }
 
-    /// Changes an answer.
-    pub fn response(self, actor: Actor, operation: &str, response: &mut Value, now_ms: u64) {
+    /// Changes an answer. `has_message` says whether a message with that key is left.
+    pub fn response(self, actor: Actor, operation: &str, response: &mut Value, has_message: impl Fn(&str) -> bool) {
         if actor != Actor::Worker || operation != "Query" {
             return;
         }
@@ -129,8 +127,8 @@ impl Sabotage {
             if row["sk"]["S"] != "META" {
                 continue;
             }
-            let version = row["version"]["S"].as_str().and_then(|text| text.parse::<Version>().ok());
-            if self == Sabotage::NewsIsFound && version.is_some_and(|version| version.ms() + CLAIM_EXPIRY_MS < now_ms) {
+            let due = row["downstream_due"]["S"].as_str().filter(|due| !due.is_empty());
+            if self == Sabotage::NewsIsFound && due.is_some_and(|due| !has_message(due)) {
                 row.as_object_mut().and_then(|row| row.remove("downstream_due"));
             }
             let claimed = match (self, number(&row["source_ms"])) {

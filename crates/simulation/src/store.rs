@@ -59,13 +59,13 @@ impl Store {
         rows.into_iter().map(|row| (text(&row, "sk"), row)).collect()
     }
 
-    /// The bucket has taken an object. However the SDK frames it, the page is in there whole.
-    pub fn stored(&self, path: &str, body: &[u8]) {
+    /// The bucket has taken an object. However the SDK frames it, the page is in there whole. Returns whether it is the only one that was
+    /// ever stored there.
+    pub fn stored(&self, path: &str, body: &[u8]) -> bool {
         let text = String::from_utf8_lossy(body);
         let page = text.find("<html>").zip(text.rfind("</html>")).map(|(from, to)| &text[from..to + "</html>".len()]);
-        if let (Some(key), Some(page)) = (path.strip_prefix("/everfresh/"), page) {
-            self.objects().entry(key.to_owned()).or_insert_with(|| page.to_owned());
-        }
+        let (Some(key), Some(page)) = (path.strip_prefix("/everfresh/"), page) else { return true };
+        self.objects().entry(key.to_owned()).or_insert_with(|| page.to_owned()) == page
     }
 
     /// An object's body, if it is there.

@@ -108,6 +108,7 @@ impl Wire {
         json: &Value,
     ) -> Response<Bytes> {
         let object = (call.operation == "PutObject").then(|| request.body().clone());
+        let opaque = if json.is_null() { request.body().clone() } else { Bytes::new() };
         let mut response = match call.service {
             Service::Sqs => {
                 let date = httpdate(&self.clock);
@@ -121,9 +122,9 @@ impl Wire {
         };
         let ok = response.status().is_success();
         if let (true, Some(body)) = (ok, &object) {
-            self.checker.store.stored(path, body);
+            self.checker.uploaded(path, body);
         }
-        self.step(actor, call, &response, json);
+        self.step(actor, call, &response, json, (path, &opaque));
         if ok && WRITES.contains(&call.operation.as_str()) {
             self.checker.written(actor, json).await;
         }
@@ -131,13 +132,14 @@ impl Wire {
             && call.operation == "Query"
             && let Ok(mut json) = serde_json::from_slice(response.body())
         {
-            sabotage.response(actor, &call.operation, &mut json, self.clock.now_ms());
+            sabotage.response(actor, &call.operation, &mut json, |key| self.checker.has_message(key));
             *response.body_mut() = Bytes::from(json.to_string());
         }
         response
     }
 
-    fn step(&self, actor: Actor, call: &Call, response: &Response<Bytes>, request: &Value) {
+    /// `opaque` is the path, and the body unless `request` is it.
+    fn step(&self, actor: Actor, call: &Call, response: &Response<Bytes>, request: &Value, opaque: (&str, &[u8])) {
         let now_ms = self.checker.store.since_start_ms();
         let status = response.status().as_u16();
         let refusal = if status == 400 { refusal(response.body(), request) } else { Vec::new() };
@@ -148,11 +150,21 @@ impl Wire {
         let mut rows = String::new();
         canonical(request, &mut rows);
         seen.trace.update(rows.as_bytes());
+        seen.trace.update(opaque.0.as_bytes());
+        seen.trace.update(opaque.1);
         if let Some(lines) = &mut seen.lines {
             lines.push(format!("{line} {}", subject(request)));
         }
         for class in refusal {
             *seen.cancellations.entry(class).or_default() += 1;
+        }
+    }
+
+    /// Something that did not travel over the wire and explains what did.
+    pub fn note(&self, what: impl FnOnce() -> String) {
+        let now_ms = self.checker.store.since_start_ms();
+        if let Some(lines) = &mut self.seen().lines {
+            lines.push(format!("{now_ms} {}", what()));
         }
     }
 

@@ -3,7 +3,7 @@
 use everfresh_core::config::Resolved;
 use everfresh_core::domain::outcome::{Busy, Outcome};
 use everfresh_core::regenerate::{Job, Regenerator};
-use everfresh_enqueue::attributes;
+use everfresh_enqueue::{Reason, attributes};
 
 use crate::record::Record;
 
@@ -31,7 +31,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             outcomes.push(Outcome::Busy { why: Busy::OtherPage });
             continue;
         }
-        if let Some(outcome) = &for_the_rest {
+        if let Some(outcome) = for_the_rest.as_ref().filter(|outcome| !ends(outcome, record)) {
             outcomes.push(Outcome::clone(outcome));
             continue;
         }
@@ -50,6 +50,12 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
         outcomes.push(outcome);
     }
     outcomes
+}
+
+/// Whether the record would be done with because of a cooldown that another one met. Then it leads too: it may have news of its own.
+fn ends(outcome: &Outcome, record: &Record<'_>) -> bool {
+    let changed = wish(record).is_some_and(|(accepted, _)| accepted.request.reason == Reason::Changed);
+    !changed && matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } })
 }
 
 async fn lead(

@@ -36,7 +36,8 @@ impl Queues {
             .message_attributes(attributes::REASON, text(reason.as_str()))
             .message_attributes(attributes::KEY, text(record.key()));
         let mut kept: Vec<_> = record.attributes.iter().filter(|(name, _)| !is_ours(name)).collect();
-        kept.sort_by_key(|(name, _)| name.as_str());
+        // What Everfresh itself reads first: without it a redrive would be understood otherwise.
+        kept.sort_by_key(|(name, _)| (!name.starts_with(attributes::PREFIX), name.as_str()));
         for (name, value) in kept.into_iter().take(attributes::PRODUCER_ATTRIBUTES_KEPT) {
             if let Some(value) = copy(value) {
                 send = send.message_attributes(name, value);

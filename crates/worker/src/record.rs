@@ -99,9 +99,14 @@ impl<'c> Record<'c> {
             Ok(accepted) => accepted.request.key.as_str(),
             Err(_) => match &self.explicit_key {
                 Some(key) => key.as_str(),
-                None => self.attribute(attributes::KEY).unwrap_or(&self.message_id),
+                None => self.attached_key().unwrap_or(&self.message_id),
             },
         }
+    }
+
+    /// The key of an earlier rejection. What is no key is not handed on: a redrive could not do better with it.
+    fn attached_key(&self) -> Option<&str> {
+        self.attribute(attributes::KEY).filter(|key| IdempotencyKey::parse(key).is_ok())
     }
 
     /// A text attribute of the message.

@@ -10,7 +10,7 @@ use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
 use everfresh_local::listeners::Listeners;
 use everfresh_testing::operators::done;
-use everfresh_testing::{CONFIG, World, pause, text};
+use everfresh_testing::{Breaks, CONFIG, World, pause, text};
 use serde_json::json;
 
 const PAGE: &str = "/products/42";
@@ -174,12 +174,90 @@ async fn news_that_a_dead_worker_left_behind_is_told_by_whoever_comes_next_and_k
     world.enqueue_as(PAGE, "expired").await;
     other.turn().await;
     assert_eq!((other.total(metrics::ALREADY_COVERED), world.waiting().await, is_due(&world).await), (1, 1, true));
+    pause(61).await;
     world.enqueue_as(PAGE, "expired").await;
     other.turn().await;
     assert_eq!((other.total(metrics::ALREADY_COVERED), world.waiting().await, is_due(&world).await), (2, 1, false));
     assert_eq!((forgotten(&world).len(), heard(&world).1), (1, 1));
     world.drain(&other, LONG).await;
     assert_eq!((forgotten(&world).len(), heard(&world).1, world.origin.renders()), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_cdn_hangs_what_others_left_behind_costs_a_batch_one_try() {
+    let mut world = telling().await;
+    world.config = Config::parse(&CONFIG.replace("60s", "1h")).unwrap();
+    world.enqueue(PAGE).await;
+    let doomed = world.sandbox().await;
+    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
+    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    pause(70).await;
+    let other = world.sandbox().await;
+    other.inject(On::every("CreateInvalidation"), Fault::Hang);
+    for _ in 0..9 {
+        world.enqueue_as(PAGE, "expired").await;
+    }
+    other.turn().await;
+    assert_eq!((other.total(metrics::ALREADY_COVERED), world.waiting().await), (9, 1));
+    assert!(is_due(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_whose_origin_fails_still_tells_what_was_left_behind() {
+    let world = telling().await;
+    world.enqueue(PAGE).await;
+    let doomed = world.sandbox().await;
+    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
+    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    pause(70).await;
+    world.origin.breaks(Breaks::Unreachable);
+    let other = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    other.turn().await;
+    assert_eq!((other.total(metrics::FAILED), is_due(&world).await), (1, false));
+    assert_eq!((forgotten(&world).len(), heard(&world).1), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_knows_nobody_and_has_new_content_leaves_the_news_too() {
+    let mut world = telling().await;
+    world.enqueue(PAGE).await;
+    let doomed = world.sandbox().await;
+    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
+    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    let knowing = world.sandbox().await;
+    world.downstream = DownstreamSettings::default();
+    let unknowing = world.sandbox().await;
+    pause(90).await;
+    world.origin.content("two");
+    world.enqueue(PAGE).await;
+    unknowing.turn().await;
+    assert_eq!((unknowing.total(metrics::COMMITTED), is_due(&world).await), (1, true));
+    world.drain(&knowing, LONG).await;
+    assert_eq!((forgotten(&world).len(), is_due(&world).await), (1, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cooldown_that_others_met_does_not_end_a_request_that_has_news() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!((sandbox.total(metrics::UNTOLD), world.waiting().await), (1, 1));
+    // Now the page fails, and those who want it changed meet the cooldown, in one batch with the one that has to tell.
+    world.origin.breaks(Breaks::Unreachable);
+    pause(3).await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(sandbox.total(metrics::FAILED), 1);
+    for _ in 0..5 {
+        world.enqueue(PAGE).await;
+    }
+    pause(5).await;
+    sandbox.turn().await;
+    assert!(sandbox.total(metrics::UNTOLD) > 1, "the batch had it");
+    assert_eq!((world.waiting().await, is_due(&world).await), (7, true));
 }
 
 #[tokio::test(start_paused = true)]

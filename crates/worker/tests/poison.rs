@@ -107,6 +107,38 @@ async fn at_most_eight_of_a_producers_attributes_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_not_understood_is_not_understood_after_a_redrive_either() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
+    let names: Vec<String> = (0..9).map(|index| format!("app-{index}")).collect();
+    let mut attributes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "value")).collect();
+    attributes.push(("everfresh-contract", "2"));
+    world.send_with(&body, &attributes).await;
+    sandbox.turn().await;
+    let letters = world.dead_letters().await;
+    assert_eq!(attribute(&letters[0], "everfresh-contract"), "2", "kept before the producer's own");
+    redrive(&world, &letters[0]).await;
+    sandbox.turn().await;
+    assert_eq!((sandbox.total(metrics::REJECTED), world.origin.renders()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attached_key_that_is_none_is_a_bad_message_and_is_not_handed_on() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
+    let id = world.send_with(&body, &[("everfresh-key", "a#b")]).await;
+    sandbox.turn().await;
+    let letters = world.dead_letters().await;
+    assert_eq!(
+        (attribute(&letters[0], "reason"), attribute(&letters[0], "everfresh-key")),
+        ("bad_message", id.as_str())
+    );
+    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_in_one_render_fails_that_record_and_no_other() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;

@@ -46,7 +46,7 @@ impl AcceptError {
             AcceptError::Tenant(_) | AcceptError::UnknownTenant(_) => RejectReason::UnknownTenant,
             AcceptError::Resolve(error) => error.reject_reason(),
             AcceptError::Tag(_) => RejectReason::BadTag,
-            AcceptError::Key(_) => RejectReason::KeyConflict,
+            AcceptError::Key(_) => RejectReason::BadMessage,
         }
     }
 }

@@ -26,28 +26,27 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
         let page = sim.pages.any(&mut rng).clone();
         let at_ms = upper_ms(&ledger);
         let done = match rng.u8(0..9) {
-            0 => ledger.pin(&page).await.map(|_| "pin"),
-            1 => {
-                unpin(&sim, &ledger, &page).await;
-                Ok("unpin")
-            }
+            0 => ledger.pin(&page).await.map(|operation| counted(operation, "pin")),
+            1 => Ok(unpin(&sim, &ledger, &page).await.then_some("unpin")),
             // Twice as likely, for one page of four keeps versions.
             2 | 8 => match kept_versions(&sim, &page).await.first() {
-                Some(version) => ledger.roll_back(&page, version).await.map(|_| "roll-back"),
+                Some(version) => {
+                    ledger.roll_back(&page, version).await.map(|operation| counted(operation, "roll-back"))
+                }
                 None => continue,
             },
-            3 => ledger.purge(&page).await.map(|_| "purge"),
-            4 => ledger.invalidate_path(&page, at_ms).await.map(|()| "invalidate-path"),
+            3 => ledger.purge(&page).await.map(|operation| counted(operation, "purge")),
+            4 => ledger.invalidate_path(&page, at_ms).await.map(|()| Some("invalidate-path")),
             5 => {
                 let prefix = Prefix::of(page.path());
-                ledger.invalidate_prefix(page.tenant(), &prefix, at_ms).await.map(|()| "invalidate-prefix")
+                ledger.invalidate_prefix(page.tenant(), &prefix, at_ms).await.map(|()| Some("invalidate-prefix"))
             }
             _ => {
                 redrive(&sim, &mut rng);
-                Ok("redrive")
+                Ok(None)
             }
         };
-        if let Ok(done) = done {
+        if let Ok(Some(done)) = done {
             sim.happened(done);
         }
     }
@@ -58,28 +57,36 @@ pub(crate) async fn tidy_up(sim: &Sim) {
     let ledger = ledger(sim);
     let pages: Vec<PageKey> = sim.pages.keys().cloned().collect();
     for page in pages {
-        unpin(sim, &ledger, &page).await;
+        if unpin(sim, &ledger, &page).await {
+            sim.happened("unpin");
+        }
     }
     redrive(sim, &mut sim.rng(401));
 }
 
-/// Sets a pinned page free, and asks for what was wished for meanwhile. A live lease is waited for.
-async fn unpin(sim: &Sim, ledger: &Ledger, page: &PageKey) {
+/// Sets a page free, and asks for what was wished for meanwhile. A live lease is waited for. Returns whether it was pinned.
+async fn unpin(sim: &Sim, ledger: &Ledger, page: &PageKey) -> bool {
     for _ in 0..100 {
         match ledger.lookup(page).await {
             Ok(state) if state.health.pinned() => {}
-            Ok(_) | Err(_) => return,
+            Ok(_) | Err(_) => return false,
         }
         match ledger.unpin(page, upper_ms(ledger)).await {
             Ok(Operation::Done(_)) => break,
             Ok(Operation::Busy { .. } | Operation::Superseded) => tokio::time::sleep(Duration::from_secs(10)).await,
-            Ok(Operation::NotFound) | Err(_) => return,
+            Ok(Operation::NotFound) | Err(_) => return false,
         }
     }
     let stack = &sim.queues.stack;
     let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
     let sender = Sender::new(sim.clean_clients(Actor::Producer).sqs, queues);
     let _ = sender.send(&Message::path(page.tenant().as_str(), page.path().as_str())).await;
+    true
+}
+
+/// Only what was done counts.
+fn counted(operation: Operation, name: &'static str) -> Option<&'static str> {
+    matches!(operation, Operation::Done(_)).then_some(name)
 }
 
 fn redrive(sim: &Sim, rng: &mut fastrand::Rng) {
@@ -88,6 +95,7 @@ fn redrive(sim: &Sim, rng: &mut fastrand::Rng) {
             && let Some(message) = sim.queues.redrive(letter.number)
         {
             sim.checker.redriven(&message);
+            sim.happened("redrive");
         }
     }
 }

@@ -22,8 +22,6 @@ use crate::run::Sim;
 use crate::sabotage::Sabotage;
 
 const TIME_OUT: Duration = Duration::from_secs(60);
-/// When a worker that has claimed a request is certainly gone.
-pub(crate) const CLAIM_EXPIRY_MS: u64 = 65_000;
 
 /// One worker's sandboxes, one after the other, until the run is over.
 pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
@@ -40,12 +38,14 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
             continue;
         }
         let fate = fate(&sim, &mut rng);
+        sim.wire.note(|| format!("worker {index} receives {}", names(&messages)));
         let mut event = SqsEvent::default();
         event.records = sim.queues.records(&messages);
         // Somebody else may have them at once: at least once is all that a queue promises.
         let again = rng.bool();
         let struck = || {
             sim.happened(fate.name());
+            sim.wire.note(|| format!("worker {index}: {}", fate.name()));
             if again {
                 sim.queues.hand_out_again(&messages);
             }
@@ -61,6 +61,7 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
                 if fate != Fate::Unheard {
                     let failed: BTreeSet<String> =
                         response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
+                    sim.wire.note(|| format!("worker {index} reports {failed:?} of {}", names(&messages)));
                     ack(&sim, &messages, &failed);
                 }
             }
@@ -68,7 +69,12 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
             Ok(None) | Err(_) => sandbox = self::sandbox(&sim, &mut rng),
             Ok(Some(Err(_))) => {}
         }
+        sim.queues.let_go(&messages);
     }
+}
+
+fn names(messages: &[Message]) -> String {
+    messages.iter().map(Message::id).collect::<Vec<_>>().join(" ")
 }
 
 fn ack(sim: &Sim, messages: &[Message], failed: &BTreeSet<String>) {
@@ -121,7 +127,7 @@ fn sandbox(sim: &Sim, rng: &mut fastrand::Rng) -> Worker {
     let ladder = Ladder {
         render_deadline_ms: 50_000,
         function_timeout_ms: 60_000,
-        claim_expiry_ms: CLAIM_EXPIRY_MS,
+        claim_expiry_ms: 65_000,
         visibility_ms: VISIBILITY_MS,
         ..Ladder::default()
     };

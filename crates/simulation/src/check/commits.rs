@@ -22,11 +22,12 @@ impl Checker {
             self.published(actor, page, request, old, new, before);
         }
         self.rights_are_kept(actor, page, request, before, after);
-        for (sk, row) in after.iter().filter(|(sk, _)| sk.starts_with("REQ#")) {
-            let was = before.get(sk).map(|row| text(row, "status"));
+        let is_completed = |row: &Value| text(row, "status") == "COMPLETED";
+        for (sk, _) in before.iter().filter(|(sk, row)| sk.starts_with("REQ#") && is_completed(row)) {
             self.checked(Property::I5);
-            if was.as_deref() == Some("COMPLETED") && text(row, "status") != "COMPLETED" {
-                self.violated(Property::I5, format!("{sk} of {page} went from COMPLETED to {}", text(row, "status")));
+            if !after.get(sk).is_some_and(is_completed) {
+                let now = after.get(sk).map(|row| text(row, "status"));
+                self.violated(Property::I5, format!("{sk} of {page} went from COMPLETED to {now:?}"));
             }
         }
         if let Some(health) = after.get("HEALTH") {
@@ -98,8 +99,8 @@ impl Checker {
     }
 
     fn is_one_commit_per_request(&self, page: &str, request: &Value) {
-        self.checked(Property::I3);
         let Some(key) = request_of_commit(request) else { return };
+        self.checked(Property::I3);
         let mut state = self.state();
         let commits = state.histories.entry(page.to_owned()).or_default().commits.entry(key.clone()).or_default();
         *commits += 1;

@@ -13,46 +13,47 @@ use crate::rows::text;
 #[derive(Clone, Debug)]
 pub(super) struct News {
     version: Version,
-    /// The request whose commit it was: who is to tell.
+    /// The request whose commit it was: who is to tell. None after an operator's verb: anybody is.
     request: Option<String>,
+    /// When.
+    at_ms: u64,
+    /// Whether a worker had that request in hand beside the one that published for it.
+    in_other_hands: bool,
 }
 
 impl Checker {
-    /// A worker's version with another body is news. What another language publishes is nobody's here, and an operator leaves it to
-    /// whoever comes next.
+    /// A version with another body is news. What another language publishes is nobody's here.
     pub(super) fn is_news(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value) {
         let changed = old.is_none_or(|old| text(old, "s3_key") != text(new, "s3_key"));
-        let news = || {
-            let version = text(new, "version").parse().ok()?;
-            Some(News { version, request: request_of_commit(request) })
-        };
+        let request = request_of_commit(request);
+        let of_it = |message: &Message| page_of(message).as_deref() == Some(page) && request == Some(sk(message));
+        let in_other_hands = self.queues.in_hands(of_it) > 1;
+        let at_ms = self.store.now_ms();
+        let version = text(new, "version").parse().ok();
+        let news = |version| News { version, request: request.clone(), at_ms, in_other_hands };
         let mut state = self.state();
         let history = state.histories.entry(page.to_owned()).or_default();
         match actor {
-            Actor::Worker if changed => history.news = news(),
+            Actor::Worker | Actor::Operator if changed => history.news = version.map(news),
             // With the old body it is none, but takes over what nobody was told of before.
-            Actor::Worker => {
-                if let Some(news) = &mut history.news {
-                    news.request = request_of_commit(request);
-                }
-            }
+            Actor::Worker => history.news = history.news.take().map(|untold| news(untold.version)),
             Actor::Foreign => history.news = None,
             Actor::Server | Actor::Operator | Actor::Producer => {}
         }
     }
 
     /// A message is about to be forgotten. If its request's commit is the page's news, and no other message of that request is left,
-    /// everybody has heard. If another worker may have the same message, the mark that it leaves is enough: whoever comes next tells.
+    /// everybody has heard. Only a worker that had it in hand already when another published for it cannot know; then the mark that the
+    /// other left is enough.
     pub(super) fn tells_before_it_is_acked(&self, message: &Message) {
         let Some(page) = page_of(message) else { return };
         let Some(news) = self.news_of(&page) else { return };
-        let key_of_it = key(message);
         let is_other = |other: &Message| {
-            other.number != message.number && page_of(other).as_ref() == Some(&page) && key(other) == key_of_it
+            other.number != message.number && page_of(other).as_ref() == Some(&page) && sk(other) == sk(message)
         };
-        let excused = self.queues.was_handed_out_again(message.number) && self.is_marked(&page)
-            || self.queues.waiting().iter().any(is_other);
-        if news.request == Some(format!("REQ#{key_of_it}")) && !excused {
+        let cannot_know = news.in_other_hands && message.received_ms <= news.at_ms && self.is_marked(&page);
+        let excused = cannot_know || self.queues.waiting().iter().any(is_other) || self.has_letter(&page);
+        if news.request == Some(sk(message)) && !excused {
             self.has_been_told(&page, &news);
         }
     }
@@ -76,7 +77,11 @@ impl Checker {
         rows.and_then(|rows| rows.get("META")).is_some_and(|meta| meta["downstream_due"].is_object())
     }
 
-    /// Under that version or a later one; and the CDN has forgotten what the listeners have heard of. A dead letter excuses.
+    fn has_letter(&self, page: &str) -> bool {
+        self.queues.letters_ever().iter().any(|letter| page_of(letter).as_deref() == Some(page))
+    }
+
+    /// Under that version or a later one; and the CDN has forgotten what the listeners have heard of.
     fn has_been_told(&self, page: &str, news: &News) {
         self.checked(Property::News);
         let listeners = self.store.listeners();
@@ -87,10 +92,13 @@ impl Checker {
             let new_enough = word("version").parse::<Version>().is_ok_and(|version| version >= news.version);
             of_page && new_enough && forgotten.contains_key(word("id"))
         };
-        let heard = listeners.events().iter().any(|event| tells(&event.detail));
-        let about_it = |letter: &Message| page_of(letter).as_deref() == Some(page);
-        if !heard && !self.queues.letters_ever().iter().any(about_it) {
+        if !listeners.events().iter().any(|event| tells(&event.detail)) {
             self.violated(Property::News, format!("nobody has heard of {news:?} of {page}"));
         }
     }
+}
+
+/// The sort key of a message's record.
+fn sk(message: &Message) -> String {
+    format!("REQ#{}", key(message))
 }

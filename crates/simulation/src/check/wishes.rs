@@ -50,11 +50,16 @@ impl Checker {
         }
     }
 
+    /// Whether a message with that key is left.
+    pub fn has_message(&self, key: &str) -> bool {
+        self.queues.waiting().iter().any(|message| self::key(message) == key)
+    }
+
     /// A message is about to be forgotten by its queue.
     pub fn acked(&self, message: &Message) {
         self.tells_before_it_is_acked(message);
-        self.checked(Property::I1);
         let Some(need) = self.state().needs.get(&message.number).cloned() else { return };
+        self.checked(Property::I1);
         let granted = match &need {
             Need::Revision { page, revision, sent_ms } => {
                 let state = self.state();
