@@ -55,6 +55,9 @@ pub enum PatternError {
     /// Does not begin with `/`.
     #[error("path pattern must begin with a slash")]
     NotAbsolute,
+    /// Has a query or a fragment.
+    #[error("path pattern must not contain `?` or `#`: name the query's parameters in `query`, or write %3F or %23")]
+    Query,
     /// An empty segment before the end.
     #[error("path pattern has an empty segment")]
     EmptySegment,
@@ -76,6 +79,10 @@ impl Pattern {
     /// Reads a pattern.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let rest = text.strip_prefix('/').ok_or(PatternError::NotAbsolute)?;
+        // A reader's `?` ends the path, so such a route would never be met.
+        if rest.contains(['?', '#']) {
+            return Err(PatternError::Query);
+        }
         let mut segments: Vec<Segment> = Vec::new();
         for raw in rest.split('/') {
             match segments.last() {
@@ -232,6 +239,8 @@ mod tests {
         let cases = [
             ("products", NotAbsolute),
             ("", NotAbsolute),
+            ("/a?b=1", Query),
+            ("/a#b", Query),
             ("/a//b", EmptySegment),
             ("//", EmptySegment),
             ("/a/../b", Literal(PathError::DotSegment)),

@@ -15,21 +15,22 @@ pub enum Render {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RenderFile {
-    Http(String),
-    Lambda(String),
-    Templates(String),
+#[serde(deny_unknown_fields, expecting = "a table like { http = \"https://origin.acme.example\" }")]
+struct RenderFile {
+    http: Option<String>,
+    lambda: Option<String>,
+    templates: Option<String>,
 }
 
 impl TryFrom<RenderFile> for Render {
     type Error = RenderError;
 
     fn try_from(file: RenderFile) -> Result<Self, RenderError> {
-        match file {
-            RenderFile::Http(text) => Render::http(&text),
-            RenderFile::Lambda(text) => Render::lambda(&text),
-            RenderFile::Templates(text) => Render::templates(&text),
+        match (file.http, file.lambda, file.templates) {
+            (Some(text), None, None) => Render::http(&text),
+            (None, Some(text), None) => Render::lambda(&text),
+            (None, None, Some(text)) => Render::templates(&text),
+            _ => Err(RenderError::One),
         }
     }
 }
@@ -37,6 +38,9 @@ impl TryFrom<RenderFile> for Render {
 /// Why a renderer cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
+    /// None, or more than one.
+    #[error("render must name one renderer: http or templates")]
+    One,
     /// Not the address of an origin.
     #[error(
         "http must be an origin like \"https://origin.acme.example\": http or https, a host, perhaps a port, and no \
