@@ -1,5 +1,6 @@
 """Rules for alarms and dashboard."""
 
+import itertools
 import json
 import re
 
@@ -21,6 +22,8 @@ WATCHING = {
     "WorkerFunction": {"WorkerErrors", "FailuresWhileDeploying"},
     "ServeFunction": {"ServeErrors", "Unavailable"},
 }
+WATCHED = f"{PROPERTIES} DeploymentPreference Alarms Fn::If 1"
+ERRORS, FAILURES = ({"Fn::GetAtt": ["Alarms", f"Outputs.{name}Alarm"]} for name in ("WorkerErrors", "FailuresWhileDeploying"))
 # What is for deployments alone and would only be noise at other times.
 TELLS_NOBODY = {"FailuresWhileDeploying"}
 EXPRESSIONS = {
@@ -151,9 +154,13 @@ def percentages(stack):
     drop("alarms Resources FailureRate Properties TreatMissingData"),
     put("alarms Resources Unavailable Properties Metrics 1 ReturnData", True),
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms"),
-    put(f"{RESOURCES} ServeFunction {PROPERTIES} DeploymentPreference Alarms 0", {"Fn::GetAtt": ["Alarms", "Outputs.Nobody"]}),
+    put(f"{RESOURCES} ServeFunction {WATCHED} 0", {"Fn::GetAtt": ["Alarms", "Outputs.Nobody"]}),
     drop("alarms Outputs UnavailableAlarm"),
-    put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms 1", {"Fn::GetAtt": ["Alarms", "Outputs.HashMismatchesAlarm"]}),
+    put(f"{RESOURCES} WorkerFunction {WATCHED} 1", {"Fn::GetAtt": ["Alarms", "Outputs.HashMismatchesAlarm"]}),
+    put("main Conditions Watches", {"Fn::Not": [{"Fn::Equals": [{"Ref": "Rollout"}, "Canary10Percent5Minutes"]}]}),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} DeploymentPreference Alarms Fn::If 2", [ERRORS]),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms", [ERRORS, FAILURES]),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Enabled", False),
     put("alarms Outputs FailuresWhileDeployingAlarm Value", {"Ref": "FailureRate"}),
     put("alarms Resources FailuresWhileDeploying Properties AlarmActions", [TOPIC]),
     put("alarms Resources FailuresWhileDeploying Properties Threshold", 10),
@@ -175,13 +182,17 @@ def alarming(stack):
     steps = stack.templates["main"]["Parameters"]["Rollout"]["AllowedValues"]
     part = min(int(percent) for step in steps for percent in re.findall(r"(\d+)Percent", step))
     minutes = min(int(minutes) for step in steps for minutes in re.findall(r"Canary\d+Percent(\d+)Minutes", step))
-    for name, function in stack.main().resources(LAMBDA).items():
+    for step, name in itertools.product(steps, WATCHING):
+        preference = stack.main(Rollout=step).resources(LAMBDA)[name].get("DeploymentPreference", {})
+        if set(preference) != {"Type", "Role", "Alarms"} or preference["Type"] != step:
+            yield f"{name}: a new version does not take over by {step}"
         watching = set()
-        for reference in function.get("DeploymentPreference", {}).get("Alarms", []):
+        for reference in preference.get("Alarms", []):
             output = reference.removeprefix("${Alarms.Outputs.").removesuffix("}")
             watching.add(outputs.get(output, {}).get("Value", {}).get("Ref", f"{output}, which there is not"))
-        if watching != WATCHING[name]:
-            yield f"{name}: what brings the old version back is {', '.join(sorted(watching)) or 'nothing'}"
+        # With an alarm that is on already nothing is deployed, and so one way must be without.
+        if watching != (set() if step == "AllAtOnce" else WATCHING[name]):
+            yield f"{name}: with {step}, what brings the old version back is {', '.join(sorted(watching)) or 'nothing'}"
         for alarm in watching & set(EXPRESSIONS) & set(alarms):
             if alarms[alarm]["Threshold"] * 2 > part:
                 yield f"alarm {alarm}: does not notice when all of the {part} percent fail that a new version gets first"
