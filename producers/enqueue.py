@@ -12,15 +12,16 @@ import sys
 
 import boto3
 
-PRODUCER = {"everfresh-producer": "enqueue.py", "everfresh-producer-version": "1"}
+# The version of message and attributes, and who sends them.
+ATTRIBUTES = {"everfresh-contract": "1", "everfresh-producer": "enqueue.py", "everfresh-producer-version": "1"}
 
 
 def enqueue(sqs, queue_url, tenant, path, reason="changed", key=None, traceparent=None):
-    """Sends one message of version 1 and returns the queue's id for it."""
+    """Sends one message of version 1 and returns the queue's id for it. The reason prewarm goes to the low-priority queue's URL."""
     message = {"v": 1, "tenant": tenant, "path": path, "reason": reason}
     if key:
         message["idempotency_key"] = key
-    attributes = dict(PRODUCER)
+    attributes = dict(ATTRIBUTES)
     if traceparent:
         attributes["traceparent"] = traceparent
     sent = sqs.send_message(

@@ -12,13 +12,14 @@ import { SendMessageCommand, SQSClient } from "@aws-sdk/client-sqs";
 type Reason = "changed" | "expired" | "prewarm";
 type Wish = { tenant: string; path: string; reason?: Reason; key?: string; traceparent?: string };
 
-const PRODUCER = { "everfresh-producer": "enqueue.ts", "everfresh-producer-version": "1" };
+// The version of message and attributes, and who sends them.
+const ATTRIBUTES = { "everfresh-contract": "1", "everfresh-producer": "enqueue.ts", "everfresh-producer-version": "1" };
 
-/** Sends one message of version 1 and returns the queue's id for it. */
+/** Sends one message of version 1 and returns the queue's id for it. The reason prewarm goes to the low-priority queue's URL. */
 export async function enqueue(sqs: SQSClient, queueUrl: string, wish: Wish): Promise<string | undefined> {
   const { tenant, path, reason = "changed", key, traceparent } = wish;
   const message = { v: 1, tenant, path, reason, ...(key && { idempotency_key: key }) };
-  const attributes: Record<string, string> = { ...PRODUCER, ...(traceparent && { traceparent }) };
+  const attributes: Record<string, string> = { ...ATTRIBUTES, ...(traceparent && { traceparent }) };
   const sent = await sqs.send(
     new SendMessageCommand({
       QueueUrl: queueUrl,

@@ -1,19 +1,36 @@
 """Rules for alarms and dashboard."""
 
+import itertools
 import json
 import re
 
 from policy.rule import ALARM, LAMBDA, NESTED, PROPERTIES, QUEUE, RESOURCES, TOPIC, drop, put, rewrite, rule
-from reading import Evaluated
 
-SLIS = {
-    "OldestMessage": "ApproximateAgeOfOldestMessage", "OldestLowPriorityMessage": "ApproximateAgeOfOldestMessage",
-    "DeadLetters": "ApproximateNumberOfMessagesVisible", "FailureRate": "failed", "Staleness": "staleness",
-    "LockContention": "lock_contention", "DuplicatesPrevented": "duplicates_prevented", "HashMismatches": "hash_mismatches",
-    "UnknownVersions": "unknown_version", "Untold": "untold", "ConfigurationSkew": "configuration_skew", "Unavailable": "unavailable",
-    "BodiesLost": "bodies_lost", "WorkerErrors": "Errors", "ServeErrors": "Errors",
+# What each alarm looks at, and of whom: a queue, a function, or the metrics of a service.
+LOOKS_AT = {
+    "OldestMessage": ("ApproximateAgeOfOldestMessage", "Queue"),
+    "OldestLowPriorityMessage": ("ApproximateAgeOfOldestMessage", "LowPriorityQueue"),
+    "DeadLetters": ("ApproximateNumberOfMessagesVisible", "DeadLetterQueue"),
+    "FailureRate": ("failed received", "worker"),
+    "FailuresWhileDeploying": ("failed received", "worker"),
+    "Staleness": ("staleness", "serve"),
+    "LockContention": ("lock_contention received", "worker"),
+    "DuplicatesPrevented": ("duplicates_prevented received", "worker"),
+    "HashMismatches": ("hash_mismatches", "worker"),
+    "UnknownVersions": ("unknown_version", "worker"),
+    "Untold": ("untold", "worker"),
+    "ConfigurationSkew": ("configuration_skew", "worker"),
+    "Unavailable": ("unavailable fresh stale expired missing", "serve"),
+    "BodiesLost": ("bodies_lost", "serve"),
+    "WorkerErrors": ("Errors", "WorkerFunction"),
+    "ServeErrors": ("Errors", "ServeFunction"),
+}
+# Those that go off at the first.
+COUNTING = {
+    "DeadLetters", "HashMismatches", "UnknownVersions", "Untold", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
 }  # fmt: skip
-
+# Those on what is tried again and again until somebody does something.
+LASTING = {"Untold", "ConfigurationSkew"}
 
 READERS = " + ".join(f"FILL({kind}, 0)" for kind in ("fresh", "stale", "expired", "missing", "unavailable"))
 # What brings the old version back. Nothing that a producer can cause by itself, as it can a mismatch of hashes.
@@ -21,6 +38,8 @@ WATCHING = {
     "WorkerFunction": {"WorkerErrors", "FailuresWhileDeploying"},
     "ServeFunction": {"ServeErrors", "Unavailable"},
 }
+WATCHED = f"{PROPERTIES} DeploymentPreference Alarms Fn::If 1"
+ERRORS, FAILURES = ({"Fn::GetAtt": ["Alarms", f"Outputs.{name}Alarm"]} for name in ("WorkerErrors", "FailuresWhileDeploying"))
 # What is for deployments alone and would only be noise at other times.
 TELLS_NOBODY = {"FailuresWhileDeploying"}
 EXPRESSIONS = {
@@ -54,10 +73,8 @@ def dashboard_metrics(stack):
     put("alarms Resources Staleness Properties Namespace", "everfresh"),
     put("alarms Resources HashMismatches Properties Dimensions 0 Value", "serve"),
     put("alarms Resources Staleness Properties Dimensions 0 Name", "function"),
-    drop("alarms Resources ConfigurationSkew"),
     put("alarms Resources UnknownVersions Properties MetricName", "unknown_versions"),
     put("alarms Resources DeadLetters Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-dlq"}),
-    put("alarms Resources Staleness Properties ExtendedStatistic", "p50"),
     put("dashboard Resources Dashboard Properties DashboardBody", {"Fn::Sub": '{"widgets": []}'}),
     put(
         "dashboard Resources Dashboard Properties DashboardBody",
@@ -103,19 +120,100 @@ def metrics(stack):
         if space == "AWS/SQS":
             fits = set(dimensions) == {"QueueName"} and dimensions["QueueName"] in queues
         elif space == "AWS/Lambda":
-            fits = dimensions.get("FunctionName") in functions and dimensions.get("Resource", ":live").endswith(":live")
+            fits = dimensions.get("FunctionName") in functions
         else:
             service = dimensions.get("service")
             fits = space == namespace and dimensions == {"service": service, "stack": "stack"} and name in emitted.get(service, ())
         if not fits:
             yield f"{where}: there is no {space} {name} with {dimensions}"
-    for name, metric in SLIS.items():
-        if name not in alarms or metric not in [known for _, known, _ in alarm_metrics(alarms[name])]:
-            yield f"there is no alarm {name} on {metric}"
+    for metric in sorted({metric for looked_at, _ in LOOKS_AT.values() for metric in looked_at.split()}):
         if metric not in [known for _, known, _ in shown]:
             yield f"the dashboard does not show {metric}"
-    if alarms["Staleness"].get("ExtendedStatistic") != "p99":
-        yield "alarm Staleness: must look at the 99th percentile"
+
+
+@rule(
+    "each alarm is on the very queue or function that it is named after, and goes off above its threshold",
+    drop("alarms Resources ConfigurationSkew"),
+    put("alarms Resources OldestMessage Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-low-priority"}),
+    put("alarms Resources DeadLetters Properties Dimensions 0 Value", {"Ref": "Stack"}),
+    put("alarms Resources DeadLetters Properties MetricName", "NumberOfMessagesSent"),
+    put("alarms Resources Untold Properties MetricName", "busy"),
+    put("alarms Resources BodiesLost Properties Namespace", "AWS/Lambda"),
+    put("alarms Resources FailureRate Properties Metrics 1 MetricStat Metric MetricName", "rejected"),
+    put("alarms Resources WorkerErrors Properties MetricName", "Throttles"),
+    put("alarms Resources WorkerErrors Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-serve"}),
+    put("alarms Resources WorkerErrors Properties Dimensions 1 Value", {"Fn::Sub": "${Stack}-serve:live"}),
+    put("alarms Resources ServeErrors Properties Dimensions 1 Value", {"Fn::Sub": "${Stack}-serve:1"}),
+    drop("alarms Resources ServeErrors Properties Dimensions 1"),
+    put("main Globals Function AutoPublishAlias", "current"),
+    put("alarms Resources HashMismatches Properties ComparisonOperator", "LessThanThreshold"),
+    put("alarms Resources Unavailable Properties ComparisonOperator", "GreaterThanOrEqualToThreshold"),
+    put("alarms Resources DeadLetters Properties Threshold", 1),
+    put("alarms Resources FailureRate Properties Threshold", 0),
+    put("alarms Resources ServeErrors Properties Statistic", "Average"),
+    put("alarms Resources OldestMessage Properties Statistic", "Minimum"),
+    put("alarms Resources Staleness Properties ExtendedStatistic", "p50"),
+)
+def alarmed(stack):
+    main, alarms = stack.main(), stack.alarms().resources(ALARM)
+    queues, functions = main.resources(QUEUE), main.resources(LAMBDA)
+    alias = stack.templates["main"]["Globals"]["Function"]["AutoPublishAlias"]
+    for name in sorted(LOOKS_AT.keys() ^ alarms.keys()):
+        yield f"alarm {name}: is missing, or nobody knows what it is for"
+    for name in LOOKS_AT.keys() & alarms.keys():
+        alarm, (looked_at, whose) = alarms[name], LOOKS_AT[name]
+        if whose in queues:
+            space, dimensions = "AWS/SQS", {"QueueName": queues[whose]["QueueName"]}
+        elif whose in functions:
+            called = functions[whose]["FunctionName"]
+            space, dimensions = "AWS/Lambda", {"FunctionName": called, "Resource": f"{called}:{alias}"}
+        else:
+            space, dimensions = "Everfresh", {"service": whose, "stack": "stack"}
+        found = sorted(alarm_metrics(alarm), key=lambda metric: metric[1])
+        if found != [(space, metric, dimensions) for metric in sorted(looked_at.split())]:
+            yield f"alarm {name}: looks at {found}"
+        if alarm["ComparisonOperator"] != "GreaterThanThreshold":
+            yield f"alarm {name}: goes off {alarm['ComparisonOperator']}"
+        if (int(alarm["Threshold"]) == 0) != (name in COUNTING):
+            yield f"alarm {name}: goes off above {alarm['Threshold']}"
+        if "Metrics" not in alarm:
+            # A queue's metrics are states, of which the worst is what matters; the others are counted.
+            expected = "p99" if name == "Staleness" else "Maximum" if whose in queues else "Sum"
+            if alarm.get("Statistic", alarm.get("ExtendedStatistic")) != expected:
+                yield f"alarm {name}: must look at the {expected}"
+
+
+@rule(
+    "no alarm goes off while pages take as long as they may, or is over while its cause is not",
+    put("main Mappings Ladder long OldestMessage", 900),
+    put("main Mappings Ladder usual OldestMessage", 120),
+    put(f"{RESOURCES} Alarms {PROPERTIES} Parameters OldestMessageSeconds", 300),
+    put(f"{RESOURCES} Alarms {PROPERTIES} Parameters StalenessMilliseconds", 300000),
+    put("alarms Resources OldestMessage Properties Threshold", 300),
+    put("alarms Resources OldestLowPriorityMessage Properties Threshold", 600),
+    put("alarms Resources Untold Properties EvaluationPeriods", 3),
+    put("alarms Resources Untold Properties DatapointsToAlarm", 1),
+    drop("alarms Resources ConfigurationSkew Properties DatapointsToAlarm"),
+    rewrite("crates/core/src/domain/disposition.rs", "15 * MINUTE", "30 * MINUTE"),
+)
+def patience(stack):
+    for render_time in stack.templates["main"]["Parameters"]["RenderTime"]["AllowedValues"]:
+        timeout = stack.main(RenderTime=render_time).resources(LAMBDA)["WorkerFunction"]["Timeout"]
+        alarms = stack.alarms(RenderTime=render_time).resources(ALARM)
+        for name, unit in (("OldestMessage", 1), ("OldestLowPriorityMessage", 1), ("Staleness", 1000)):
+            # Who has just missed an invocation waits for it, and is rendered in the next.
+            if int(alarms[name]["Threshold"]) < 2 * timeout * unit:
+                yield f"alarm {name}: goes off with RenderTime {render_time}, although nothing is wrong"
+    code = stack.sources["crates/core/src/domain/disposition.rs"]
+    [minutes] = re.findall(r"Busy::OtherPage \|.* Busy::Downstream .*\{\s*delivery\.retry_soon\(5 \* SECOND, (\d+) \* MINUTE\)", code)
+    for name in LASTING:
+        alarm = stack.alarms().resources(ALARM)[name]
+        needed = alarm.get("DatapointsToAlarm", alarm["EvaluationPeriods"])
+        # The code adds up to a quarter to each pause.
+        if alarm["EvaluationPeriods"] * alarm["Period"] < needed * int(minutes) * 60 * 5 / 4:
+            yield f"alarm {name}: is over while messages wait {minutes} minutes for the next attempt"
+        if needed < 3:
+            yield f"alarm {name}: goes off although it may be over in a moment"
 
 
 @rule(
@@ -148,25 +246,32 @@ def percentages(stack):
 @rule(
     "an alarm tells somebody, and some bring the old version back",
     drop("alarms Resources FailureRate Properties AlarmActions"),
+    put("alarms Resources FailureRate Properties ActionsEnabled", False),
     drop("alarms Resources FailureRate Properties TreatMissingData"),
     put("alarms Resources Unavailable Properties Metrics 1 ReturnData", True),
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms"),
-    put(f"{RESOURCES} ServeFunction {PROPERTIES} DeploymentPreference Alarms 0", {"Fn::GetAtt": ["Alarms", "Outputs.Nobody"]}),
+    put(f"{RESOURCES} ServeFunction {WATCHED} 0", {"Fn::GetAtt": ["Alarms", "Outputs.Nobody"]}),
     drop("alarms Outputs UnavailableAlarm"),
-    put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms 1", {"Fn::GetAtt": ["Alarms", "Outputs.HashMismatchesAlarm"]}),
+    put(f"{RESOURCES} WorkerFunction {WATCHED} 1", {"Fn::GetAtt": ["Alarms", "Outputs.HashMismatchesAlarm"]}),
+    put("main Conditions Watches", {"Fn::Not": [{"Fn::Equals": [{"Ref": "Rollout"}, "Canary10Percent5Minutes"]}]}),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} DeploymentPreference Alarms Fn::If 2", [ERRORS]),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms", [ERRORS, FAILURES]),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Enabled", False),
     put("alarms Outputs FailuresWhileDeployingAlarm Value", {"Ref": "FailureRate"}),
     put("alarms Resources FailuresWhileDeploying Properties AlarmActions", [TOPIC]),
     put("alarms Resources FailuresWhileDeploying Properties Threshold", 10),
     put("alarms Resources FailuresWhileDeploying Properties EvaluationPeriods", 6),
-    put("alarms Parameters UnavailablePercent Default", 10),
+    put("alarms Resources Unavailable Properties Threshold", 10),
     put("main Parameters Rollout AllowedValues", ["AllAtOnce", "Canary1Percent5Minutes"]),
 )
 def alarming(stack):
-    alarms = Evaluated(stack.templates["alarms"], Stack="stack", AlarmTopic=TOPIC).resources(ALARM)
+    alarms = stack.alarms(AlarmTopic=TOPIC).resources(ALARM)
     for name, alarm in alarms.items():
         told = [alarm[actions] for actions in ("AlarmActions", "OKActions") if actions in alarm]
         if told != ([] if name in TELLS_NOBODY else [[TOPIC], [TOPIC]]):
             yield f"alarm {name}: tells {told or 'nobody'}"
+        if "ActionsEnabled" in alarm:
+            yield f"alarm {name}: can be kept from telling"
         if alarm.get("TreatMissingData") != "notBreaching":
             yield f"alarm {name}: a quiet night is no alarm"
         if "Metrics" in alarm and len([entry for entry in alarm["Metrics"] if entry.get("ReturnData") is not False]) != 1:
@@ -175,13 +280,17 @@ def alarming(stack):
     steps = stack.templates["main"]["Parameters"]["Rollout"]["AllowedValues"]
     part = min(int(percent) for step in steps for percent in re.findall(r"(\d+)Percent", step))
     minutes = min(int(minutes) for step in steps for minutes in re.findall(r"Canary\d+Percent(\d+)Minutes", step))
-    for name, function in stack.main().resources(LAMBDA).items():
+    for step, name in itertools.product(steps, WATCHING):
+        preference = stack.main(Rollout=step).resources(LAMBDA)[name].get("DeploymentPreference", {})
+        if set(preference) != {"Type", "Role", "Alarms"} or preference["Type"] != step:
+            yield f"{name}: a new version does not take over by {step}"
         watching = set()
-        for reference in function.get("DeploymentPreference", {}).get("Alarms", []):
+        for reference in preference.get("Alarms", []):
             output = reference.removeprefix("${Alarms.Outputs.").removesuffix("}")
             watching.add(outputs.get(output, {}).get("Value", {}).get("Ref", f"{output}, which there is not"))
-        if watching != WATCHING[name]:
-            yield f"{name}: what brings the old version back is {', '.join(sorted(watching)) or 'nothing'}"
+        # With an alarm that is on already nothing is deployed, and so one way must be without.
+        if watching != (set() if step == "AllAtOnce" else WATCHING[name]):
+            yield f"{name}: with {step}, what brings the old version back is {', '.join(sorted(watching)) or 'nothing'}"
         for alarm in watching & set(EXPRESSIONS) & set(alarms):
             if alarms[alarm]["Threshold"] * 2 > part:
                 yield f"alarm {alarm}: does not notice when all of the {part} percent fail that a new version gets first"

@@ -50,6 +50,8 @@ def invocation(stack):
 
 BEHAVIOUR = "cdn Resources Distribution Properties DistributionConfig"
 KEY = "cdn Resources PageCachePolicy Properties CachePolicyConfig"
+SIGNED = "cdn Resources SignedRequestPolicy Properties OriginRequestPolicyConfig"
+CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
 
 
 @rule(
@@ -62,10 +64,18 @@ KEY = "cdn Resources PageCachePolicy Properties CachePolicyConfig"
     put("cdn Resources NameHost Properties FunctionCode", "function handler(event) { return event.request; }"),
     put(f"{BEHAVIOUR} CacheBehaviors 0 CachePolicyId", {"Ref": "PageCachePolicy"}),
     put(f"{BEHAVIOUR} CacheBehaviors 0 AllowedMethods", ["GET", "HEAD"]),
-    put("cdn Resources SignedRequestPolicy Properties OriginRequestPolicyConfig HeadersConfig", {"HeaderBehavior": "none"}),
+    put(f"{SIGNED} HeadersConfig", {"HeaderBehavior": "none"}),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_TRUST_HOST_HEADER", "false"),
     put(f"{RESOURCES} Cdn {PROPERTIES} Parameters PreviewCookie", ""),
+    put(f"{BEHAVIOUR} DefaultCacheBehavior CachePolicyId", "658327ea-f89d-4fab-a63d-7e88639e58f6"),  # AWS's own "CachingOptimized"
+    put(f"{BEHAVIOUR} DefaultCacheBehavior AllowedMethods", ["GET", "HEAD", "OPTIONS"]),
+    drop(f"{BEHAVIOUR} DefaultCacheBehavior AllowedMethods"),
+    put(f"{KEY} ParametersInCacheKeyAndForwardedToOrigin QueryStringsConfig", {"QueryStringBehavior": "none"}),
+    put(f"{SIGNED} QueryStringsConfig", {"QueryStringBehavior": "none"}),
+    put("cdn Resources NameHost Properties AutoPublish", False),
+    rewrite("crates/serve/src/rules/refusal.rs", '"GET, HEAD"', '"GET, HEAD, OPTIONS"'),
     drop(f"{BEHAVIOUR} CustomErrorResponses"),
+    drop(f"{BEHAVIOUR} CustomErrorResponses 0"),
     drop(f"{BEHAVIOUR} CustomErrorResponses 2"),
     put(f"{BEHAVIOUR} CustomErrorResponses 1 ErrorCachingMinTTL", 10),
     put(f"{BEHAVIOUR} CustomErrorResponses 0 ResponsePagePath", "/sorry.html"),
@@ -83,8 +93,16 @@ def distribution(stack):
             yield f"{behaviour.get('PathPattern', 'pages')}: the host is not named"
     if "request.headers['x-everfresh-host'] = { value: request.headers.host.value };" not in made["NameHost"]["FunctionCode"]:
         yield "NameHost does not overwrite x-everfresh-host"
+    if made["NameHost"].get("AutoPublish") is not True:
+        yield "NameHost is not published, and so is not run, or an older one is"
     if '"x-everfresh-host"' not in stack.code("serve/src"):
         yield "the serving function does not read x-everfresh-host"
+    pages = config["DefaultCacheBehavior"]
+    if pages["CachePolicyId"] != "${PageCachePolicy}":
+        yield "pages: are kept by another policy than PageCachePolicy"
+    answered = pages.get("AllowedMethods", [])
+    if answered != ["GET", "HEAD"] or f'with("allow", "{", ".join(answered)}")' not in stack.sources["crates/serve/src/rules/refusal.rs"]:
+        yield f"pages: {answered} come to the serving function, which answers GET and HEAD"
     cache = made["PageCachePolicy"]["CachePolicyConfig"]
     if (cache["MinTTL"], cache["DefaultTTL"]) != (0, 0):
         yield "PageCachePolicy: keeps what the serving function does not want kept"
@@ -93,7 +111,11 @@ def distribution(stack):
         yield "PageCachePolicy: the host must be in the key, and no other header"
     if key["CookiesConfig"] != {"CookieBehavior": "whitelist", "Cookies": ["everfresh-preview"]}:
         yield "PageCachePolicy: previews must be in the key, and no other cookie"
-    passed_on = [{"ErrorCode": status, "ErrorCachingMinTTL": 0} for status in (500, 502, 503, 504)]
+    # Which of them make another page only everfresh.toml knows, and a signed request is signed with its own.
+    for name, policy in (("PageCachePolicy", key), ("SignedRequestPolicy", made["SignedRequestPolicy"]["OriginRequestPolicyConfig"])):
+        if policy["QueryStringsConfig"] != {"QueryStringBehavior": "all"}:
+            yield f"{name}: parameters in the URL are lost"
+    passed_on = [{"ErrorCode": status, "ErrorCachingMinTTL": 0} for status in (404, 500, 502, 503, 504)]
     if sorted(config.get("CustomErrorResponses", []), key=lambda entry: entry["ErrorCode"]) != passed_on:
         yield "errors are kept, or replaced, by the distribution"
     [signed] = config["CacheBehaviors"]
@@ -117,3 +139,32 @@ def distribution(stack):
         yield "the worker does not know that pages carry tags, and asks the distribution to forget them by path"
     if f'COOKIE: &str = "{given["PreviewCookie"]}"' not in stack.code("serve/src"):
         yield "the serving function reads another preview cookie than the distribution lets through"
+
+
+@rule(
+    "the site has its own names with its own certificate, over TLS that is still good, or CloudFront's name with neither",
+    put(f"{BEHAVIOUR} ViewerCertificate Fn::If 1 MinimumProtocolVersion", "TLSv1"),
+    drop(f"{BEHAVIOUR} ViewerCertificate Fn::If 1 MinimumProtocolVersion"),
+    put(f"{BEHAVIOUR} ViewerCertificate Fn::If 1 SslSupportMethod", "vip"),
+    put(f"{BEHAVIOUR} ViewerCertificate", {"CloudFrontDefaultCertificate": True}),
+    drop(f"{BEHAVIOUR} Aliases"),
+    put(f"{BEHAVIOUR} Aliases", {"Ref": "Hosts"}),
+    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters Hosts", "www.example.com"),
+    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters CertificateArn", ""),
+    put(f"{BEHAVIOUR} Origins 0 CustomOriginConfig OriginSSLProtocols", ["TLSv1", "TLSv1.2"]),
+)
+def names(stack):
+    own = {"AcmCertificateArn": CERTIFICATE, "SslSupportMethod": "sni-only", "MinimumProtocolVersion": "TLSv1.2_2021"}
+    cases = [
+        ({}, None, {"CloudFrontDefaultCertificate": True}),
+        ({"Hosts": "example.com,www.example.com", "CertificateArn": CERTIFICATE}, ["example.com", "www.example.com"], own),
+    ]
+    for parameters, aliases, certificate in cases:
+        given = stack.main(**parameters).resources(NESTED)["Cdn"]["Parameters"]
+        made = stack.cdn(**{name: given[name] for name in ("Hosts", "CertificateArn")}).resources()
+        config = made["Distribution"]["DistributionConfig"]
+        if (config.get("Aliases"), config["ViewerCertificate"]) != (aliases, certificate):
+            yield f"with {parameters or 'no hosts'}: {config.get('Aliases')} by {config['ViewerCertificate']}"
+        for origin in config["Origins"]:
+            if origin["CustomOriginConfig"]["OriginSSLProtocols"] != ["TLSv1.2"]:
+                yield f"the distribution asks over {origin['CustomOriginConfig']['OriginSSLProtocols']}"

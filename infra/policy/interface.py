@@ -7,8 +7,28 @@ from policy.rule import ALL_ON, NESTED, PROPERTIES, RESOURCES, TEMPLATES, drop, 
 from reading import Evaluated
 
 
+# What these parameters must allow, and what they must refuse.
+TRIED = {
+    "Config": (
+        ["s3://settings/site/everfresh-2.toml"],
+        ["settings/everfresh.toml", "s3://settings/", "s3://settings/*", "s3://settings/everfresh-?.toml", "s3://settings/${aws:userid}"],
+    ),
+    "Hosts": (
+        ["example.com", "www.example.com", "*.example.com", "xn--bcher-kva.example"],
+        ["https://example.com", "example.com/", "example.com:8080", "www.*.com", "*", "localhost", "192.0.2.1", "-.example.com", "a b.com"],
+    ),
+}  # fmt: skip
+
+
 @rule(
     "every parameter refuses what cannot work, and its default is allowed",
+    put("main Parameters Config AllowedPattern", "^$|^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+$"),
+    put("main Parameters Config AllowedPattern", "^$|^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[a-z]+$"),
+    drop("main Parameters Hosts AllowedPattern"),
+    put("main Parameters Hosts AllowedPattern", "^$|^[^,]+$"),
+    put("main Parameters Hosts AllowedPattern", "^$|^[a-z.]+$"),
+    put("main Parameters Hosts Default", "example.com,localhost"),
+    put("main Parameters Hosts AllowedPattern", "^[a-z]+[.][a-z]+$"),
     drop("main Parameters EventTarget AllowedPattern"),
     drop("main Parameters WorkerMemory MaxValue"),
     drop("main Parameters RevalidateKeys NoEcho"),
@@ -32,13 +52,14 @@ def parameters(stack):
             if not bounded:
                 yield f"{name}: has no bounds"
             fits = entry.get("MinValue", 0) <= default <= entry.get("MaxValue", default)
-        elif entry["Type"] == "String":
+        else:
             if "AllowedPattern" not in entry:
                 yield f"{name}: takes anything"
-            fits = re.fullmatch(entry.get("AllowedPattern", ".*"), default) is not None
-        else:
-            # A pattern would be asked of every host, so of an empty one too; the rule below asks for the certificate.
-            fits = True
+            fits = allows(entry, default)
+            allowed, refused = TRIED.get(name, ([], []))
+            for value in allowed + refused:
+                if allows(entry, value) != (value in allowed):
+                    yield f"{name}: {value} is {'refused' if value in allowed else 'allowed'}"
         if not fits:
             yield f"{name}: its default is not allowed"
         if name.endswith("Keys") and name != "RawKeys" and entry.get("NoEcho") is not True:
@@ -46,6 +67,12 @@ def parameters(stack):
     for rule_name in ("HostsHaveACertificate", "TableAndBucketAreAdoptedTogether"):
         if rule_name not in template.get("Rules", {}):
             yield f"the rule {rule_name} is missing"
+
+
+def allows(entry, value):
+    """Whether a parameter's pattern allows a value; of a list, each of its members."""
+    members = value.split(",") if entry["Type"] == "CommaDelimitedList" else [value]
+    return all(re.fullmatch(entry.get("AllowedPattern", ".*"), member) for member in members)
 
 
 @rule(

@@ -36,12 +36,17 @@ def dead_letters(stack):
         yield "DeadLetterQueue: must be open to exactly the queues of this stack"
 
 
+MAPPED = {"Queue", "BatchSize", "MaximumBatchingWindowInSeconds", "FunctionResponseTypes", "ScalingConfig"}
+
+
 @rule(
     "both queues come to the worker in batches that can fail in part",
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Events LowPriorityQueue"),
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Events Queue Properties FunctionResponseTypes"),
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Events Queue Properties ScalingConfig"),
     put("main Parameters BatchSize MaxValue", 100),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} Events LowPriorityQueue Properties Enabled", False),
+    put(f"{RESOURCES} WorkerFunction {PROPERTIES} Events Queue Properties FilterCriteria", {"Filters": [{"Pattern": "{}"}]}),
 )
 def event_sources(stack):
     for parameters in extremes(stack.templates["main"], ["BatchSize", "WorkerConcurrency"]):
@@ -52,6 +57,9 @@ def event_sources(stack):
             yield f"the worker gets {mapped}"
         for name, event in events.items():
             properties = event["Properties"]
+            # A mapping that is off lets its messages lie; one that filters deletes them.
+            for more in sorted(properties.keys() - MAPPED):
+                yield f"{name}: must not have {more}"
             if properties.get("FunctionResponseTypes") != ["ReportBatchItemFailures"]:
                 yield f"{name}: one failure would fail the batch"
             if not 2 <= properties.get("ScalingConfig", {}).get("MaximumConcurrency", 0) <= 1000:

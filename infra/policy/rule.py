@@ -33,8 +33,9 @@ class Stack:
         given = {"ServeFunctionArn": "${ServeFunction.Alias}", "ServeUrl": "https://url.example/"}
         return Evaluated(self.templates["cdn"], **given, **parameters)
 
-    def alarms(self):
-        return Evaluated(self.templates["alarms"], Stack="stack")
+    def alarms(self, **parameters):
+        """As the main template has them made for these parameters of its own."""
+        return Evaluated(self.templates["alarms"], **self.main(**parameters).resources(NESTED)["Alarms"]["Parameters"])
 
     def dashboard(self):
         return Evaluated(self.templates["dashboard"], Stack="stack")

@@ -45,6 +45,8 @@ def no_public_bucket(stack):
         f"{RESOURCES} BucketPolicy {PROPERTIES} PolicyDocument Statement Sid=OverTlsOnly Resource",
         {"Fn::GetAtt": ["Bucket", "Arn"]},
     ),
+    put(f"{RESOURCES} QueuePolicy {PROPERTIES} Queues", [{"Ref": "LowPriorityQueue"}]),
+    put(f"{RESOURCES} BucketPolicy {PROPERTIES} Bucket", "another"),
     put("cdn Resources Distribution Properties DistributionConfig DefaultCacheBehavior ViewerProtocolPolicy", "allow-all"),
     put(
         "cdn Resources Distribution Properties DistributionConfig Origins 0 CustomOriginConfig OriginProtocolPolicy",
@@ -56,11 +58,14 @@ def no_plain_http(stack):
     main = stack.main()
     refused = {}
     for _, properties in policies(stack):
+        # What a policy says of others than those that carry it does not count.
+        carriers = many(properties.get("Queues", properties.get("Bucket")))
         for statement in properties["PolicyDocument"]["Statement"]:
             over_http = statement.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
             if statement["Effect"] == "Deny" and statement["Principal"] == "*" and over_http:
                 for resource in many(statement["Resource"]):
-                    refused[resource] = statement["Action"]
+                    if resource.removesuffix("/*").replace(".Arn}", "}") in carriers:
+                        refused[resource] = statement["Action"]
     for name in main.resources(QUEUE):
         if refused.get(f"${{{name}.Arn}}") != "sqs:*":
             yield f"{name}: takes messages over plain HTTP"
@@ -84,6 +89,8 @@ def no_plain_http(stack):
     "table, bucket and queues are encrypted",
     drop(f"{RESOURCES} Table {PROPERTIES} SSESpecification"),
     drop(f"{RESOURCES} Bucket {PROPERTIES} BucketEncryption"),
+    put(f"{RESOURCES} Bucket {PROPERTIES} BucketEncryption ServerSideEncryptionConfiguration", []),
+    drop(f"{RESOURCES} Bucket {PROPERTIES} BucketEncryption ServerSideEncryptionConfiguration 0 ServerSideEncryptionByDefault"),
     drop(f"{RESOURCES} DeadLetterQueue {PROPERTIES} SqsManagedSseEnabled"),
     put(f"{RESOURCES} Queue {PROPERTIES} SqsManagedSseEnabled", False),
 )
@@ -93,8 +100,9 @@ def encrypted(stack):
         if table.get("SSESpecification", {}).get("SSEEnabled") is not True:
             yield f"{name}: SSEEnabled is not true"
     for name, bucket in main.resources(BUCKET).items():
-        if not bucket.get("BucketEncryption"):
-            yield f"{name}: has no BucketEncryption"
+        configured = bucket.get("BucketEncryption", {}).get("ServerSideEncryptionConfiguration")
+        if configured != [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]:
+            yield f"{name}: is encrypted by {configured}"
     for name, queue in main.resources(QUEUE).items():
         if queue.get("SqsManagedSseEnabled") is not True:
             yield f"{name}: SqsManagedSseEnabled is not true"

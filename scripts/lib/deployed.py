@@ -8,7 +8,7 @@ import urllib.parse
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from emulated import REGION, Server, eventually
+from emulated import REGION, STACK, Server, eventually
 
 
 class Everfresh:
@@ -20,7 +20,7 @@ class Everfresh:
         self.redeploy = redeploy  # deploys again, with other parameters
         self.key = key  # signs HTTP requests
         self.queue, self.letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
-        self.sqs, self.dynamodb = emulator.client("sqs"), emulator.client("dynamodb")
+        self.sqs, self.dynamodb, self.logs = (emulator.client(service) for service in ("sqs", "dynamodb", "logs"))
         self.taken = []  # dead letters that were taken out
 
     def row(self, path, sort_key):
@@ -38,9 +38,11 @@ class Everfresh:
         return self.sqs.send_message(QueueUrl=self.queue, MessageBody=body, MessageAttributes=named)["MessageId"]
 
     def waiting(self):
-        """How many messages the queue has, hidden ones included."""
-        answer = self.sqs.get_queue_attributes(QueueUrl=self.queue, AttributeNames=["All"])["Attributes"]
-        return int(answer["ApproximateNumberOfMessages"]) + int(answer["ApproximateNumberOfMessagesNotVisible"])
+        """How many messages both queues have, hidden ones included."""
+        queues = (self.queue, self.outputs["LowPriorityQueueUrl"])
+        answers = [self.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"] for queue in queues]
+        counted = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+        return sum(int(answer[count]) for answer in answers for count in counted)
 
     def dead_letter(self, body):
         """The dead letter with that body, once it is there."""
@@ -57,6 +59,17 @@ class Everfresh:
             return next((letter for letter in self.taken if letter["Body"] == body), None)
 
         return eventually(90, f"a dead letter {body[:60]}", look)
+
+    def lines(self, service, since=0.0):
+        """The lines that a function has logged, or those since a moment."""
+        pages = self.logs.get_paginator("filter_log_events").paginate(
+            logGroupName=f"/aws/lambda/{STACK}-{service}", startTime=int(since * 1000)
+        )
+        return [event["message"] for page in pages for event in page["events"]]
+
+    def metrics(self, service, since=0.0):
+        """Those of them that tell of metrics: one for each batch, or for several readers."""
+        return [json.loads(line) for line in self.lines(service, since) if '"Namespace":"Everfresh"' in line]
 
     def get(self, path, signed=True, host="demo.example", **headers):
         """Reads a page."""

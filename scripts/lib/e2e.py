@@ -25,6 +25,9 @@ from emulated import MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, d
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SCHEMA = json.loads((ROOT / "crates/enqueue/schema/message-v1.json").read_text())
 
+# Few, so that nobody waits for long.
+MAX_ATTEMPTS = 2
+
 # Bodies that the schema and the worker must both refuse.
 REFUSED = [
     "this is not a message",
@@ -47,13 +50,26 @@ def stack_is_whole(e):
     return f"{sum(made.values())} resources of {len(made)} types"
 
 
-def producers_publish(e):
-    """Each producer may send to the queue and nothing else."""
-    iam, name = e.emulator.client("iam"), "producer"
+def producer_of(e, queue):
+    """Somebody who may send to this queue and nothing else: a client's credentials, and a program's environment."""
+    iam, name = e.emulator.client("iam"), f"sends-to-{queue}"
     iam.create_user(UserName=name)
-    may = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": e.outputs["QueueArn"]}
+    may = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": e.outputs[f"{queue}Arn"]}
     iam.put_user_policy(UserName=name, PolicyName=name, PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [may]}))
     key = iam.create_access_key(UserName=name)["AccessKey"]
+    environment = {
+        "PATH": os.environ["PATH"], "HOME": str(e.emulator.work / "home"), "PYTHONDONTWRITEBYTECODE": "1",
+        "AWS_ENDPOINT_URL": e.emulator.endpoint, "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
+        # Some SDKs go where the queue's URL points.
+        "QUEUE_URL": e.emulator.endpoint + urllib.parse.urlsplit(e.outputs[f"{queue}Url"]).path, "AWS_MAX_ATTEMPTS": "2",
+    }  # fmt: skip
+    return {"access_key": key["AccessKeyId"], "secret_key": key["SecretAccessKey"]}, environment
+
+
+def producers_publish(e):
+    """Each producer may send to the queue and nothing else."""
+    producer, environment = producer_of(e, "Queue")
     compiled = ROOT / "target/e2e-node/enqueue.js"
     shutil.copy(ROOT / "producers/enqueue.ts", compiled.parent)
     tsc = ["node_modules/.bin/tsc", "--strict", "--target", "es2022", "--module", "nodenext", "enqueue.ts"]
@@ -66,13 +82,7 @@ def producers_publish(e):
     cli.parent.mkdir()
     cli.write_text(f'#!/bin/sh\nexec "{pathlib.Path(sys.executable).with_name("aws")}" --endpoint-url "$AWS_ENDPOINT_URL" "$@"\n')
     cli.chmod(0o755)
-    environment = {
-        "PATH": f"{cli.parent}:{os.environ['PATH']}", "HOME": str(e.emulator.work / "home"),
-        "AWS_ENDPOINT_URL": e.emulator.endpoint, "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
-        # Some SDKs go where the queue's URL points.
-        "AWS_MAX_ATTEMPTS": "2", "QUEUE_URL": e.emulator.endpoint + urllib.parse.urlsplit(e.queue).path, "TRACEPARENT": TRACE,
-    }  # fmt: skip
+    environment |= {"PATH": f"{cli.parent}:{os.environ['PATH']}", "TRACEPARENT": TRACE}
     commands = {
         "python": [sys.executable, ROOT / "producers/enqueue.py"],
         "typescript": ["node", compiled],
@@ -90,13 +100,27 @@ def producers_publish(e):
         )
     for message in e.emulator.sent:
         attributes = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
-        assert attributes["traceparent"] == TRACE and attributes["everfresh-producer"].startswith("enqueue."), attributes
+        assert (attributes["everfresh-contract"], attributes["traceparent"]) == (str(SCHEMA["properties"]["v"]["const"]), TRACE), attributes
+        assert attributes["everfresh-producer"].startswith("enqueue."), attributes
         assert message["MessageGroupId"] == "demo"
-    producer = {"access_key": key["AccessKeyId"], "secret_key": key["SecretAccessKey"]}
     refused(lambda: e.emulator.client("sqs", **producer).receive_message(QueueUrl=e.queue))
     plain = e.emulator.client("sqs", **producer, endpoint=f"http://127.0.0.1:{e.emulator.port}")
     refused(lambda: plain.send_message(QueueUrl=e.queue, MessageBody="x"))
     return f"{', '.join(commands)}; reading the queue or sending over plain HTTP is refused"
+
+
+def prewarming_has_a_queue_of_its_own(e):
+    """By a producer that is imported, as a service does: their command lines know no reason."""
+    path, (producer, environment) = "/prewarmed", producer_of(e, "LowPriorityQueue")
+    program = f"""import boto3, enqueue, os
+print(enqueue.enqueue(boto3.client("sqs"), os.environ["QUEUE_URL"], "demo", "{path}", reason="prewarm"))"""
+    message_id = run([sys.executable, "-c", program], environment | {"PYTHONPATH": str(ROOT / "producers")}).strip()
+    eventually(30, f"{path} is published", lambda: e.version(path))
+    assert e.row(path, f"REQ#{message_id}")["status"] == "COMPLETED", "the message id is not the request's key"
+    sent = next(message for message in e.emulator.sent if path in message["MessageBody"])
+    assert sent["QueueUrl"].endswith(f"/{STACK}-low-priority") and json.loads(sent["MessageBody"])["reason"] == "prewarm", sent
+    refused(lambda: e.emulator.client("sqs", **producer).send_message(QueueUrl=e.queue, MessageBody=sent["MessageBody"]))
+    return "its message came by the low-priority queue, and who may send there may not send to the other"
 
 
 def refused(call):
@@ -129,6 +153,8 @@ def page_is_served(e):
 
 def batch_fails_in_part(e):
     neighbours = [f"/part/{number}" for number in range(8)]
+    eventually(60, "nothing else is under way", lambda: e.waiting() == 0)
+    since = time.time()
     e.site.statuses_once["/part/fails"] = 500
     # In the middle, for the first may be fetched while the rest are still being stored.
     paths = [*neighbours[:4], "/part/fails", *neighbours[4:]]
@@ -141,7 +167,16 @@ def batch_fails_in_part(e):
     eventually(30, "the queue is empty", lambda: e.waiting() == 0)
     renders = [e.site.renders(path) for path in paths]
     assert renders == [1, 1, 1, 1, 2, 1, 1, 1, 1], renders
-    return "the failed one came again alone, its eight neighbours were rendered once"
+
+    def total(metric):
+        return sum(batch.get(metric, 0) for batch in e.metrics("worker", since))
+
+    # A neighbour that came again would be acknowledged unrendered: the worker's own count shows that none did.
+    eventually(30, "all deliveries are logged", lambda: total("received") >= len(paths) + 1)
+    assert (total("received"), total("failed")) == (len(paths) + 1, 1), e.metrics("worker", since)
+    [batch] = [batch["received"] for batch in e.metrics("worker", since) if "failed" in batch]
+    assert batch > 1, "the failed one had no neighbours"
+    return f"of a batch of {batch} the failed one came again and no other: {total('received')} deliveries of {len(paths)} messages"
 
 
 def bad_messages_are_rejected(e):
@@ -167,14 +202,15 @@ def rejection_can_be_redriven(e):
     attributes = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
     assert attributes == {"reason": "attempts", "everfresh-key": first_id, "traceparent": TRACE}, attributes
     attempts = e.site.renders(path)
+    assert attempts == MAX_ATTEMPTS, f"given up after {attempts} attempts"
     e.site.statuses.pop(path)
-    # As SQS redrives: the same message with a new id.
+    # As SQS redrives, which the emulator does not: the same message with a new id.
     named = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
     second_id = e.sqs.send_message(QueueUrl=e.queue, MessageBody=letter["Body"], MessageAttributes=named)["MessageId"]
     e.sqs.delete_message(QueueUrl=e.letters, ReceiptHandle=letter["ReceiptHandle"])
     eventually(90, "the redriven message is published", lambda: e.version(path))
     assert e.row(path, f"REQ#{first_id}")["status"] == "COMPLETED" and not e.row(path, f"REQ#{second_id}")
-    return f"given up after {attempts} attempts, published under its first key"
+    return f"given up after {attempts} attempts; sent back by hand (no StartMessageMoveTask here), published under its first key"
 
 
 def crash_is_recovered(e):
@@ -343,13 +379,11 @@ def what_was_sent_fits_the_schema(e):
 
 
 def logs_tell_of_metrics_and_no_refusal(e):
-    logs, counted = e.emulator.client("logs"), {}
+    counted = {}
     for service in ("worker", "serve"):
-        pages = logs.get_paginator("filter_log_events").paginate(logGroupName=f"/aws/lambda/{STACK}-{service}")
-        lines = [event["message"] for page in pages for event in page["events"]]
-        refusals = [line for line in lines if "not authorized" in line or "AccessDenied" in line]
+        refusals = [line for line in e.lines(service) if "not authorized" in line or "AccessDenied" in line]
         assert not refusals, f"{service} lacks a permission: {refusals[0]}"
-        of_metrics = [json.loads(line) for line in lines if '"Namespace":"Everfresh"' in line]
+        of_metrics = e.metrics(service)
         assert of_metrics, f"{service} tells of no metrics"
         for line in of_metrics:
             assert (line["service"], line["stack"]) == (service, STACK), line
@@ -383,6 +417,7 @@ def distribution_names_the_host(e):
 STEPS = [
     stack_is_whole,
     producers_publish,
+    prewarming_has_a_queue_of_its_own,
     page_is_served,
     batch_fails_in_part,
     bad_messages_are_rejected,
@@ -411,15 +446,16 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         site, emulator = Site(), Emulator(pathlib.Path(folder))
         try:
-            # A short ladder and few attempts, so that nobody waits for long; keys, so that their policy is deployed too. A reader waits as
-            # long as a busy machine may take to start a worker.
-            settings = {"RenderTime": "short", "MaxAttempts": 2, "ReaderWait": 20, "RevalidateKeys": f"e2e:{secrets.token_hex(32)}"}
+            # A short ladder, so that nobody waits for long; keys, so that their policy is deployed too. A reader waits as long as a busy
+            # machine may take to start a worker.
+            key = f"e2e:{secrets.token_hex(32)}"
+            settings = {"RenderTime": "short", "MaxAttempts": MAX_ATTEMPTS, "ReaderWait": 20, "RevalidateKeys": key}
             redeploy = functools.partial(deploy, emulator, options.bootstraps, **settings)
             outputs = redeploy()
             cdn = deploy_cdn(emulator, outputs)
             config = site.everfresh_toml("demo.example", "localhost", cdn["DomainName"]).encode()
             emulator.client("s3").put_object(Bucket=outputs["BucketName"], Key="everfresh.toml", Body=config)
-            everfresh = Everfresh(emulator, site, outputs, cdn, redeploy, settings["RevalidateKeys"])
+            everfresh = Everfresh(emulator, site, outputs, cdn, redeploy, key)
             for step in STEPS:
                 since = time.monotonic()
                 said = step(everfresh)
