@@ -140,6 +140,10 @@ fn wrong_value_is_shown_with_its_line_and_what_is_allowed() {
         (with_route_line("[[tenant.acme.route]]\npath = \"/a/../b\"\nrevalidate = \"1s\""), "line 8", "dot segment"),
         (with_tenant_lines("[\"a.example\"]", "{ http = \"ftp://o\" }"), "line 3", "http or https"),
         (with_tenant_lines("[\"a.example\"]", "{ lambda = \"\" }"), "line 3", "function"),
+        (with_tenant_lines("[\"a.example\"]", "{}"), "line 3", "http or templates"),
+        (with_tenant_lines("[\"a.example\"]", "{ http = \"https://o\", templates = \"s\" }"), "line 3", "one renderer"),
+        (with_tenant_lines("[\"a.example\"]", "\"https://o\""), "line 3", "a table like { http ="),
+        (with_route_line("[[tenant.acme.route]]\npath = \"/a?b=1\"\nrevalidate = \"1s\""), "line 8", "`query`"),
     ];
     for (text, line, expected) in cases {
         let refusal = refusal(&text);
@@ -244,7 +248,7 @@ fn message_for_nobody_is_rejected_with_its_reason() {
     }
     let refused = config.accept(Message::path("acme", "/"), Some("a#b"), "id").unwrap_err();
     assert!(matches!(refused, AcceptError::Key(_)));
-    assert_eq!(refused.reject_reason(), RejectReason::KeyConflict);
+    assert_eq!(refused.reject_reason(), RejectReason::BadMessage);
 }
 
 #[test]
