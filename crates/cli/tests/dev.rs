@@ -86,6 +86,62 @@ async fn a_second_start_after_kill_9_finds_rows_objects_messages_and_dead_letter
 }
 
 #[tokio::test]
+async fn what_cannot_be_replayed_is_set_aside_and_keeps_no_start_from_happening() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let data = folder.path().join("data");
+    let start = || {
+        let log = fs::File::create(&log).unwrap();
+        Dev::start_with(&data, |command| command.stderr(log))
+    };
+    let set = async |clients: &Clients, queue: &str, name: QueueAttributeName, value: &str| {
+        let set = clients.sqs.set_queue_attributes().queue_url(queue_url(clients, queue).await);
+        set.attributes(name, value).send().await.unwrap();
+    };
+    let dev = start();
+    let clients = dev.clients();
+    create_queue(&clients, "dead", &[]).await;
+    let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:dead","maxReceiveCount":1}"#;
+    create_queue(&clients, "jobs", &[(QueueAttributeName::RedrivePolicy, policy)]).await;
+    set(&clients, "jobs", QueueAttributeName::RedrivePolicy, "").await;
+    let size = QueueAttributeName::MaximumMessageSize;
+    let large = create_queue(&clients, "large", &[]).await;
+    let send = |queue: &str, body: String| clients.sqs.send_message().queue_url(queue).message_body(body);
+    let kept = send(&large, "x".repeat(2000)).send().await.unwrap().message_id.unwrap();
+    let small = send(&large, "small".to_owned()).send().await.unwrap().message_id.unwrap();
+    set(&clients, "large", size.clone(), "1024").await;
+    let by_content = QueueAttributeName::ContentBasedDeduplication;
+    let fifo = [(QueueAttributeName::FifoQueue, "true"), (by_content.clone(), "true")];
+    let fifo = create_queue(&clients, "strict.fifo", &fifo).await;
+    let strict = send(&fifo, "in order".to_owned()).message_group_id("a").send().await.unwrap().message_id.unwrap();
+    set(&clients, "strict.fifo", by_content.clone(), "false").await;
+    dev.kill_9();
+
+    let dev = start();
+    let clients = dev.clients();
+    let warnings = fs::read_to_string(&log).unwrap();
+    for words in ["the queue large are set aside", "the queue strict.fifo are set aside", "SendMessage", &kept, "purge"]
+    {
+        assert!(warnings.contains(words), "{words}: {warnings}");
+    }
+    assert!(!warnings.contains("jobs"), "{warnings}");
+    let jobs = clients.sqs.get_queue_attributes().queue_url(queue_url(&clients, "jobs").await);
+    let jobs = jobs.attribute_names(QueueAttributeName::All).send().await.unwrap().attributes.unwrap();
+    assert!(!jobs.contains_key(&QueueAttributeName::RedrivePolicy), "{jobs:?}");
+    assert_eq!(ids(&receive(&clients, &queue_url(&clients, "large").await).await), [small.clone()].into());
+    set(&clients, "large", size, "4096").await;
+    set(&clients, "strict.fifo", by_content, "true").await;
+    dev.kill_9();
+
+    let dev = start();
+    let clients = dev.clients();
+    assert_eq!(ids(&receive(&clients, &queue_url(&clients, "large").await).await), [kept, small].into());
+    assert_eq!(ids(&receive(&clients, &queue_url(&clients, "strict.fifo").await).await), [strict].into());
+    let warnings = fs::read_to_string(&log).unwrap();
+    assert!(!warnings.contains("set aside"), "{warnings}");
+}
+
+#[tokio::test]
 async fn fresh_forgets_everything() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
