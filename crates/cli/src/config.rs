@@ -9,6 +9,7 @@ use everfresh_core::domain::page_key::Tenant;
 use everfresh_worker::build;
 
 use crate::args::TargetArgs;
+use crate::output::{self, say};
 
 pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let file = target.config.as_deref().unwrap_or(Path::new("everfresh.toml"));
@@ -23,15 +24,16 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
                 serde_json::json!({"tenant": tenant.tenant.as_str(), "hosts": tenant.hosts, "routes": routes})
             })
             .collect();
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({"ok": true, "tenants": tenants}))?);
+        output::json(&serde_json::json!({"ok": true, "tenants": tenants}))?;
         return Ok(());
     }
-    println!("{} is right.", file.display());
+    say!("{} is right.", file.display())?;
     for tenant in tenants {
-        println!("\n{}  {}", tenant.tenant, tenant.hosts.join(", "));
+        say!("")?;
+        say!("{}  {}", tenant.tenant, tenant.hosts.join(", "))?;
         for route in tenant.routes() {
             let stale = route.max_stale.map_or("for ever".to_owned(), |time| format!("for {time}"));
-            println!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate);
+            say!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate)?;
         }
     }
     Ok(())

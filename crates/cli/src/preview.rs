@@ -7,6 +7,7 @@ use everfresh_serve::rules::preview::{COOKIE, PreviewKeys};
 
 use crate::args::{PreviewArgs, TargetArgs};
 use crate::config;
+use crate::output::{note, say};
 use crate::target::Target;
 
 const KEYS: &str = "EVERFRESH_PREVIEW_KEYS";
@@ -26,10 +27,10 @@ pub(crate) async fn cookie(args: &PreviewArgs, target: &TargetArgs) -> anyhow::R
     if target.json {
         let cookie =
             serde_json::json!({"name": COOKIE, "value": value, "tenant": tenant.as_str(), "expires_at": expires_at});
-        println!("{cookie}");
+        say!("{cookie}")?;
     } else {
-        println!("{COOKIE}={value}");
-        eprintln!("opens the previews of {tenant} for {time}; send it over HTTPS only");
+        say!("{COOKIE}={value}")?;
+        note!("opens the previews of {tenant} for {time}; send it over HTTPS only");
     }
     Ok(())
 }

@@ -5,7 +5,10 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_s3::primitives::ByteStream;
@@ -149,6 +152,46 @@ async fn fresh_forgets_everything() {
     assert!(dev.stop());
     let dev = Dev::start_with(folder.path(), |command| command.arg("--fresh"));
     assert!(dev.clients().sqs.get_queue_url().queue_name("mine").send().await.is_err());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_the_queue_keeps_what_was_under_way() {
+    // An origin that is never done.
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", origin.local_addr().unwrap());
+    let (asked, asks) = mpsc::channel();
+    std::thread::spawn(move || origin.incoming().for_each(|stream| asked.send(stream.unwrap()).unwrap()));
+    let folder = tempfile::tempdir().unwrap();
+    let (data, log) = (folder.path().join("data"), folder.path().join("log"));
+    let start = || {
+        let log = fs::File::create(&log).unwrap();
+        Dev::start_with(&data, |command| command.args(["--origin", &url]).stderr(log))
+    };
+    let mut dev = start();
+    assert!(everfresh(&["enqueue", "/slow", "--data", data.to_str().unwrap()]).status.success());
+    let patience = Duration::from_secs(30);
+    let _open = asks.recv_timeout(patience).unwrap();
+    dev.signal("INT");
+    let said = |words: &str| fs::read_to_string(&log).unwrap().contains(words);
+    let end = Instant::now() + patience;
+    while !said("Ctrl-C again ends it at once") {
+        assert!(Instant::now() < end && dev.runs(), "it says nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(dev.runs(), "it waits for the page");
+    dev.signal("INT");
+    let at_once = Instant::now();
+    assert_eq!(dev.ended().code(), Some(1));
+    assert!(at_once.elapsed() < Duration::from_secs(10), "{:?}", at_once.elapsed());
+    assert!(said("error: ended before what was under way was done"));
+    assert!(!data.join("endpoints.json").exists());
+
+    let _dev = start();
+    let status = everfresh(&["status", "--json", "--data", data.to_str().unwrap()]);
+    let main = &serde_json::from_slice::<serde_json::Value>(&status.stdout).unwrap()["queues"][0];
+    let left: u64 = ["waiting", "in_flight", "delayed"].iter().map(|name| main[name].as_u64().unwrap()).sum();
+    assert_eq!(left, 1, "the queue still has the request: {main}");
 }
 
 #[tokio::test]
