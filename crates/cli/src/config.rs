@@ -39,11 +39,15 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a file says, right or wrong.
+pub(crate) fn read(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file)
+        .with_context(|| format!("{} cannot be read: name the configuration with --config FILE", file.display()))
+}
+
 /// Reads and checks a file.
 pub(crate) fn load(file: &Path) -> anyhow::Result<Config> {
-    let text = fs::read_to_string(file)
-        .with_context(|| format!("{} cannot be read: name the configuration with --config FILE", file.display()))?;
-    Config::parse(&text).map_err(|error| anyhow!("{}: {}", file.display(), error.to_string().trim_end()))
+    Config::parse(&read(file)?).map_err(|error| anyhow!("{}: {}", file.display(), error.to_string().trim_end()))
 }
 
 /// The tenant that was named, or the only one there is.

@@ -58,7 +58,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     let worker = Arc::new(worker(&config, &clients, &stack)?);
     let gateway = port.serve(engines.clone()).context("starting the gateway")?;
     let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::READER);
-    let readers = readers::open(front_door, config::load(&config)?, &reading, &stack)?;
+    let readers = readers::open(front_door, &config::read(&config)?, &reading, &stack)?;
     let endpoints = Endpoints {
         aws: gateway.url(),
         pages: readers.url(),
