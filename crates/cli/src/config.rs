@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use everfresh_core::config::{Config, TenantConfig};
+use everfresh_core::config::{Config, Render, TenantConfig};
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_worker::build;
 
@@ -16,6 +16,7 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let config = load(file)?;
     let tenants: Vec<&TenantConfig> = config.tenants().collect();
     build::check_renderers(&config).with_context(|| file.display().to_string())?;
+    check_templates(&config, file)?;
     if target.json {
         let tenants: Vec<_> = tenants
             .iter()
@@ -34,6 +35,23 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
         for route in tenant.routes() {
             let stale = route.max_stale.map_or("for ever".to_owned(), |time| format!("for {time}"));
             say!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a folder of templates that is not there: every render would fail.
+fn check_templates(config: &Config, file: &Path) -> anyhow::Result<()> {
+    for tenant in config.tenants() {
+        let Render::Templates(name) = &tenant.render else { continue };
+        let folder = file.parent().unwrap_or(Path::new("")).join(name);
+        if !folder.is_dir() {
+            bail!(
+                "{}: tenant.{}.render: there is no folder {} with templates: make it, or name another one (relative to this file)",
+                file.display(),
+                tenant.tenant,
+                folder.display()
+            );
         }
     }
     Ok(())

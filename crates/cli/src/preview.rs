@@ -19,6 +19,9 @@ pub(crate) async fn cookie(args: &PreviewArgs, target: &TargetArgs) -> anyhow::R
     };
     let tenant = &config::tenant(&config, args.tenant.as_deref())?.tenant;
     let time = Duration::parse(&args.time).with_context(|| format!("--for {}", args.time))?;
+    if time.seconds() == 0 {
+        bail!("--for {}: the cookie would have expired already: give it a second at least", args.time);
+    }
     let keys = PreviewKeys::parse(&std::env::var(KEYS).unwrap_or_default()).context(KEYS)?;
     let expires_at = Clock::system().now_ms() / 1000 + time.seconds();
     let Some(value) = keys.sign(tenant, expires_at) else {

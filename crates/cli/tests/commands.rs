@@ -149,6 +149,28 @@ fn a_configuration_is_checked_and_a_wrong_field_named() {
 }
 
 #[test]
+fn a_folder_of_templates_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("everfresh.toml");
+    fs::write(&file, "[tenant.a]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n").unwrap();
+    let check = || everfresh(&["config", "check", "--config", file.to_str().unwrap()]);
+    let refused = check();
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
+    let line = text(&refused.stderr);
+    let site = folder.path().join("site");
+    assert!(
+        line.contains("tenant.a.render") && line.contains(site.to_str().unwrap()) && line.contains("make it"),
+        "{line}"
+    );
+    fs::write(&site, "a file").unwrap();
+    assert_eq!(check().status.code(), Some(1));
+    fs::remove_file(&site).unwrap();
+    fs::create_dir(&site).unwrap();
+    let good = check();
+    assert!(good.status.success(), "{}", text(&good.stderr));
+}
+
+#[test]
 fn an_output_that_nobody_reads_ends_a_command_quietly_and_a_full_one_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("everfresh.toml");

@@ -194,6 +194,7 @@ fn a_preview_cookie_is_signed_for_one_tenant_and_needs_a_key() {
         (None, "1h", "EVERFRESH_PREVIEW_KEYS is not set"),
         (Some("short"), "1h", "at least 32 characters"),
         (Some("0123456789abcdef0123456789abcdef"), "soon", "--for soon"),
+        (Some("0123456789abcdef0123456789abcdef"), "0s", "--for 0s"),
     ] {
         let refused = cookie(key, time);
         assert!(!refused.status.success());
