@@ -4,17 +4,19 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use everfresh_core::config::{Config, TenantConfig};
+use everfresh_core::config::{Config, Render, TenantConfig};
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_worker::build;
 
 use crate::args::TargetArgs;
+use crate::output::{self, say};
 
 pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let file = target.config.as_deref().unwrap_or(Path::new("everfresh.toml"));
     let config = load(file)?;
     let tenants: Vec<&TenantConfig> = config.tenants().collect();
     build::check_renderers(&config).with_context(|| file.display().to_string())?;
+    check_templates(&config, file)?;
     if target.json {
         let tenants: Vec<_> = tenants
             .iter()
@@ -23,25 +25,47 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
                 serde_json::json!({"tenant": tenant.tenant.as_str(), "hosts": tenant.hosts, "routes": routes})
             })
             .collect();
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({"ok": true, "tenants": tenants}))?);
+        output::json(&serde_json::json!({"ok": true, "tenants": tenants}))?;
         return Ok(());
     }
-    println!("{} is right.", file.display());
+    say!("{} is right.", file.display())?;
     for tenant in tenants {
-        println!("\n{}  {}", tenant.tenant, tenant.hosts.join(", "));
+        say!("")?;
+        say!("{}  {}", tenant.tenant, tenant.hosts.join(", "))?;
         for route in tenant.routes() {
             let stale = route.max_stale.map_or("for ever".to_owned(), |time| format!("for {time}"));
-            println!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate);
+            say!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate)?;
         }
     }
     Ok(())
 }
 
+/// Refuses a folder of templates that is not there: every render would fail.
+fn check_templates(config: &Config, file: &Path) -> anyhow::Result<()> {
+    for tenant in config.tenants() {
+        let Render::Templates(name) = &tenant.render else { continue };
+        let folder = file.parent().unwrap_or(Path::new("")).join(name);
+        if !folder.is_dir() {
+            bail!(
+                "{}: tenant.{}.render: there is no folder {} with templates: make it, or name another one (relative to this file)",
+                file.display(),
+                tenant.tenant,
+                folder.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What a file says, right or wrong.
+pub(crate) fn read(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file)
+        .with_context(|| format!("{} cannot be read: name the configuration with --config FILE", file.display()))
+}
+
 /// Reads and checks a file.
 pub(crate) fn load(file: &Path) -> anyhow::Result<Config> {
-    let text = fs::read_to_string(file)
-        .with_context(|| format!("{} cannot be read: name the configuration with --config FILE", file.display()))?;
-    Config::parse(&text).map_err(|error| anyhow!("{}: {}", file.display(), error.to_string().trim_end()))
+    Config::parse(&read(file)?).map_err(|error| anyhow!("{}: {}", file.display(), error.to_string().trim_end()))
 }
 
 /// The tenant that was named, or the only one there is.

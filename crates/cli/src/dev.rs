@@ -21,10 +21,11 @@ use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY, stack};
 use everfresh_worker::handler::BatchError;
 use everfresh_worker::render::Renderers;
 use everfresh_worker::{Settings, Worker, build};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::{DevArgs, TargetArgs};
+use crate::output::{note, say};
 use crate::target::Endpoints;
 use crate::{config, demo, readers};
 
@@ -57,7 +58,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     let worker = Arc::new(worker(&config, &clients, &stack)?);
     let gateway = port.serve(engines.clone()).context("starting the gateway")?;
     let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::READER);
-    let readers = readers::open(front_door, config::load(&config)?, &reading, &stack)?;
+    let readers = readers::open(front_door, &config::read(&config)?, &reading, &stack)?;
     let endpoints = Endpoints {
         aws: gateway.url(),
         pages: readers.url(),
@@ -68,7 +69,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         config,
     };
     // Before anybody is told that it runs: whoever is may ask it to stop at once.
-    let end = end_signal().context("listening for Ctrl-C")?;
+    let mut end = EndSignals::listen().context("listening for Ctrl-C")?;
     publish(&dir, &endpoints)?;
     announce(&endpoints, dir.path(), target.json)?;
 
@@ -83,13 +84,16 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         prewarm(&clients, &stack).await?;
     }
     tokio::select! {
-        () = end => {}
+        () = end.next() => {}
         () = engines.sweep_ttl_every(TTL_SWEEP) => {}
     }
     // What is under way ends well; what waits is in the data folder.
-    eprintln!("stopping");
+    note!("stopping as soon as what is under way is done; Ctrl-C again ends it at once");
     stop.send_replace(true);
-    loops.await.context("the queue loop")
+    tokio::select! {
+        ended = loops => ended.context("the queue loop"),
+        () = end.next() => bail!("ended before what was under way was done: it is delivered again after the next start"),
+    }
 }
 
 async fn handle(worker: Arc<Worker>, event: SqsEvent, time_out: Duration) -> Result<SqsBatchResponse, BatchError> {
@@ -158,31 +162,40 @@ fn publish(dir: &DataDir, endpoints: &Endpoints) -> anyhow::Result<()> {
 
 fn announce(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", serde_json::to_string(endpoints)?);
+        say!("{}", serde_json::to_string(endpoints)?)?;
         return Ok(());
     }
     let Stack { table, bucket, queue, .. } = &endpoints.stack;
-    println!("Everfresh is running on this machine. Ctrl-C stops it; its data stays in {}.", data.display());
-    println!();
-    println!("  pages              {}", endpoints.pages);
-    println!("  DynamoDB, S3, SQS  {}", endpoints.aws);
-    println!("  credentials        {ACCESS_KEY} / {SECRET_KEY}, region {REGION}");
-    println!("  table, bucket      {table}, {bucket}");
-    println!("  queue              {queue}");
-    println!("  configuration      {}", endpoints.config.display());
-    println!();
-    println!("In another terminal: everfresh enqueue PATH, everfresh page show PATH, everfresh status");
+    say!("Everfresh is running on this machine. Ctrl-C stops it; its data stays in {}.", data.display())?;
+    say!("")?;
+    say!("  pages              {}", endpoints.pages)?;
+    say!("  DynamoDB, S3, SQS  {}", endpoints.aws)?;
+    say!("  credentials        {ACCESS_KEY} / {SECRET_KEY}, region {REGION}")?;
+    say!("  table, bucket      {table}, {bucket}")?;
+    say!("  queue              {queue}")?;
+    say!("  configuration      {}", endpoints.config.display())?;
+    say!("")?;
+    say!("In another terminal: everfresh enqueue PATH, everfresh page show PATH, everfresh status")?;
     Ok(())
 }
 
-/// Ends with Ctrl-C or a polite kill, from the moment of the call on.
-fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
+/// Ctrl-C and the polite kill.
+struct EndSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl EndSignals {
+    /// From the moment of the call on, none is missed.
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Ends with the next one.
+    async fn next(&mut self) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-    })
+    }
 }

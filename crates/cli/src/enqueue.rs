@@ -8,6 +8,7 @@ use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender, Sent};
 
 use crate::args::{DEFAULT_DATA, EnqueueArgs, ReasonArg, TargetArgs};
 use crate::config::tenant;
+use crate::output::{self, say};
 use crate::target::Target;
 
 pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Result<()> {
@@ -46,9 +47,9 @@ pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Resul
     };
     if json {
         let answer = serde_json::json!({"handle": handle.to_string(), "message_id": message_id});
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        output::json(&answer)?;
     } else {
-        println!("enqueued: everfresh request show {handle}{}", hint);
+        say!("enqueued: everfresh request show {handle}{}", hint)?;
     }
     Ok(())
 }

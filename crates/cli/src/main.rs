@@ -1,11 +1,11 @@
 //! The `everfresh` command: runs Everfresh on this machine, and looks after it wherever it runs.
-#![allow(clippy::print_stdout, reason = "what a command prints is its result")]
 
 mod args;
 mod config;
 mod demo;
 mod dev;
 mod enqueue;
+mod output;
 mod page;
 mod preview;
 mod readers;
@@ -15,21 +15,40 @@ mod target;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
 use everfresh_core::logs;
+use tokio::runtime::Runtime;
 
 use crate::args::{Args, Command, ConfigCommand, PageCommand, PreviewCommand, RequestCommand};
+use crate::output::{NobodyReads, note};
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let args = Args::parse();
     // The engines chatter about every queue and bucket; what a person wants to see is what Everfresh does.
     logs::init(
         logs::Format::detect(),
         "warn,everfresh=info,everfresh_core=info,everfresh_local=info,everfresh_serve=info,everfresh_worker=info",
     );
+    let done = Runtime::new().context("starting").and_then(|runtime| {
+        let done = runtime.block_on(run(args));
+        // Not waited for: a render that a second Ctrl-C cut off may be on a thread of its own.
+        runtime.shutdown_background();
+        done
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<NobodyReads>() => ExitCode::SUCCESS,
+        Err(error) => {
+            note!("error: {}", in_one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> anyhow::Result<()> {
     let target = &args.target;
-    let done = match args.command {
+    match args.command {
         Command::Dev(dev) => dev::run(dev, target).await,
         Command::Enqueue(wish) => enqueue::run(wish, target).await,
         Command::Page(PageCommand::Show(page)) => page::show(page, target).await,
@@ -37,13 +56,6 @@ async fn main() -> ExitCode {
         Command::Config(ConfigCommand::Check) => config::check(target),
         Command::Preview(PreviewCommand::Cookie(preview)) => preview::cookie(&preview, target).await,
         Command::Status => status::run(target).await,
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", in_one_line(&error));
-            ExitCode::FAILURE
-        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! `everfresh page show`: what is published, how fresh it is, who works on it.
 
-use std::io::Write;
-
 use anyhow::{Context, anyhow};
 use everfresh_core::domain::freshness::{Freshness, freshness};
 use everfresh_core::domain::page::Meta;
@@ -9,6 +7,7 @@ use everfresh_enqueue::explain;
 
 use crate::args::{PageArgs, TargetArgs};
 use crate::config::tenant;
+use crate::output::{self, say};
 use crate::target::Target;
 
 pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<()> {
@@ -62,29 +61,29 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
             "failures": state.health.failures,
             "pinned": state.health.pinned(),
         });
-        println!("{}", serde_json::to_string_pretty(&shown)?);
+        output::json(&shown)?;
         return Ok(());
     }
-    println!("page       {} of {}", page.path().as_str(), page.tenant());
-    println!("hash       {}", page.hash());
-    println!("freshness  {fresh}");
+    say!("page       {} of {}", page.path().as_str(), page.tenant())?;
+    say!("hash       {}", page.hash())?;
+    say!("freshness  {fresh}")?;
     if let Some(meta) = &state.meta {
         let version = meta.version.map_or("(another language's)".to_owned(), |version| version.to_string());
-        println!("version    {version}");
-        println!("status     {}", meta.status.map_or("?".to_owned(), |status| status.to_string()));
-        println!("body       s3://{}/{}", target.stack.bucket, meta.s3_key);
-        println!("bytes      {}", meta.body_bytes.map_or("?".to_owned(), |bytes| bytes.to_string()));
+        say!("version    {version}")?;
+        say!("status     {}", meta.status.map_or("?".to_owned(), |status| status.to_string()))?;
+        say!("body       s3://{}/{}", target.stack.bucket, meta.s3_key)?;
+        say!("bytes      {}", meta.body_bytes.map_or("?".to_owned(), |bytes| bytes.to_string()))?;
         let tags: Vec<&str> = meta.tags.iter().map(|tag| tag.as_str()).collect();
-        println!("tags       {}", tags.join(", "));
+        say!("tags       {}", tags.join(", "))?;
     }
     if let Some(lock) = lease {
-        println!("lease      held until {}", lock.lease_expires_at);
+        say!("lease      held until {}", lock.lease_expires_at)?;
     }
     if state.health.failures > 0 {
-        println!("failures   {} in a row", state.health.failures);
+        say!("failures   {} in a row", state.health.failures)?;
     }
     if state.health.pinned() {
-        println!("pinned     yes");
+        say!("pinned     yes")?;
     }
     Ok(())
 }
@@ -93,6 +92,5 @@ async fn print_body(target: &Target, meta: &Meta) -> anyhow::Result<()> {
     let get = target.clients.s3.get_object().bucket(&target.stack.bucket).key(&meta.s3_key);
     let object = get.send().await.map_err(|error| anyhow!("the body {}: {}", meta.s3_key, explain(&error)))?;
     let body = object.body.collect().await.context("reading the body")?;
-    std::io::stdout().write_all(&body.into_bytes())?;
-    Ok(())
+    output::bytes(&body.into_bytes())
 }

@@ -7,6 +7,7 @@ use everfresh_serve::rules::preview::{COOKIE, PreviewKeys};
 
 use crate::args::{PreviewArgs, TargetArgs};
 use crate::config;
+use crate::output::{note, say};
 use crate::target::Target;
 
 const KEYS: &str = "EVERFRESH_PREVIEW_KEYS";
@@ -18,6 +19,9 @@ pub(crate) async fn cookie(args: &PreviewArgs, target: &TargetArgs) -> anyhow::R
     };
     let tenant = &config::tenant(&config, args.tenant.as_deref())?.tenant;
     let time = Duration::parse(&args.time).with_context(|| format!("--for {}", args.time))?;
+    if time.seconds() == 0 {
+        bail!("--for {}: the cookie would have expired already: give it a second at least", args.time);
+    }
     let keys = PreviewKeys::parse(&std::env::var(KEYS).unwrap_or_default()).context(KEYS)?;
     let expires_at = Clock::system().now_ms() / 1000 + time.seconds();
     let Some(value) = keys.sign(tenant, expires_at) else {
@@ -26,10 +30,10 @@ pub(crate) async fn cookie(args: &PreviewArgs, target: &TargetArgs) -> anyhow::R
     if target.json {
         let cookie =
             serde_json::json!({"name": COOKIE, "value": value, "tenant": tenant.as_str(), "expires_at": expires_at});
-        println!("{cookie}");
+        say!("{cookie}")?;
     } else {
-        println!("{COOKIE}={value}");
-        eprintln!("opens the previews of {tenant} for {time}; send it over HTTPS only");
+        say!("{COOKIE}={value}")?;
+        note!("opens the previews of {tenant} for {time}; send it over HTTPS only");
     }
     Ok(())
 }

@@ -5,24 +5,27 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytes::Bytes;
 use everfresh_core::clients::Clients;
-use everfresh_core::config::Config;
+use everfresh_core::config::{Config, host_name};
+use everfresh_core::domain::page_key::Tenant;
 use everfresh_core::stack::Stack;
 use everfresh_local::gateway::{Gateway, Port};
 use everfresh_serve::request::Request;
 use everfresh_serve::{Served, Server, Settings};
 
 /// Names by which a browser on this machine reaches it.
-const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+const LOOPBACK: [&str; 2] = ["localhost", "127.0.0.1"];
+/// Another one, which is no host name.
+const LOOPBACK_V6: &str = "[::1]";
 
-/// Serves the pages of `config` on `port`.
-pub(crate) fn open(port: Port, config: Config, clients: &Clients, stack: &Stack) -> anyhow::Result<Gateway> {
+/// Serves the pages of the configuration that says `config` on `port`.
+pub(crate) fn open(port: Port, config: &str, clients: &Clients, stack: &Stack) -> anyhow::Result<Gateway> {
     let (server, hosts) = server(config, clients, stack)?;
     let answer = move |request| answer(server.clone(), hosts.clone(), request);
     port.serve_with(answer).context("serving readers")
 }
 
-/// The serving side as a deployment has it, and the names by which this machine reaches it.
-fn server(config: Config, clients: &Clients, stack: &Stack) -> anyhow::Result<(Arc<Server>, Arc<Hosts>)> {
+/// The serving side as a deployment has it, and how this machine reaches it.
+fn server(config: &str, clients: &Clients, stack: &Stack) -> anyhow::Result<(Arc<Server>, Arc<Hosts>)> {
     let settings = Settings::read(|variable| {
         Some(match variable {
             // Loaded already.
@@ -35,6 +38,7 @@ fn server(config: Config, clients: &Clients, stack: &Stack) -> anyhow::Result<(A
             _ => return None,
         })
     })?;
+    let config = with_local_names(config).context("naming the tenants of the configuration on this machine")?;
     let hosts = Arc::new(Hosts::of(&config));
     Ok((Arc::new(Server::new(config, settings, clients)), hosts))
 }
@@ -59,24 +63,42 @@ async fn answer(server: Arc<Server>, hosts: Arc<Hosts>, request: http::Request<B
     })
 }
 
-/// How a tenant is reached from this machine, where its own names lead elsewhere.
-struct Hosts {
-    /// The tenant behind the loopback names, if there is but one.
-    only: Option<String>,
-    /// `<tenant>.localhost` for each, and its first own name.
-    local: Vec<(String, String)>,
+/// The configuration, and in it the names by which this machine reaches each tenant, whose own names lead elsewhere:
+/// `<tenant>.localhost`, and the loopback names if there is but one. As hosts like any other: whoever signs a request signs the name
+/// that they use.
+fn with_local_names(text: &str) -> anyhow::Result<Config> {
+    let config = Config::parse(text)?;
+    let loopback = if config.tenants().count() == 1 { &LOOPBACK[..] } else { &[] };
+    let mut file: toml::Table = text.parse()?;
+    for tenant in config.tenants() {
+        let names = std::iter::once(local_name(&tenant.tenant)).chain(loopback.iter().map(|&name| name.to_owned()));
+        // Some are in the file already.
+        let names = names.filter(|name| host_name(name).is_some() && config.tenant_of_host(name).is_none());
+        let in_file = file.get_mut("tenant").and_then(|tenants| tenants.get_mut(tenant.tenant.as_str()));
+        let hosts = in_file.and_then(|tenant| tenant.get_mut("hosts")).and_then(toml::Value::as_array_mut);
+        hosts.context("a tenant without hosts")?.extend(names.map(toml::Value::from));
+    }
+    Ok(Config::parse(&file.to_string())?)
 }
+
+fn local_name(tenant: &Tenant) -> String {
+    format!("{tenant}.localhost")
+}
+
+/// Names of this machine that are no host names, and the hosts that they stand for. A signature is never right for one of them.
+struct Hosts(Vec<(String, String)>);
 
 impl Hosts {
     fn of(config: &Config) -> Self {
-        let first = |tenant: &everfresh_core::config::TenantConfig| tenant.hosts.first().cloned().unwrap_or_default();
-        let local: Vec<_> =
-            config.tenants().map(|tenant| (format!("{}.localhost", tenant.tenant), first(tenant))).collect();
-        let only = match local.as_slice() {
-            [(_, host)] => Some(host.clone()),
-            _ => None,
-        };
-        Self { only, local }
+        let mut odd = vec![(LOOPBACK_V6.to_owned(), LOOPBACK[0].to_owned())];
+        for tenant in config.tenants() {
+            // A tenant's name may have underscores.
+            let name = local_name(&tenant.tenant);
+            if host_name(&name).is_none() {
+                odd.push((name, tenant.hosts.first().cloned().unwrap_or_default()));
+            }
+        }
+        Self(odd)
     }
 
     fn request(&self, request: &http::Request<Bytes>) -> Request {
@@ -88,11 +110,16 @@ impl Hosts {
                 (name.as_str().to_owned(), values.join(", "))
             })
             .collect();
+        // HTTP/2 has the host there, and wherever it is there, `Host` does not count.
+        if let Some(authority) = request.uri().authority() {
+            headers.retain(|(name, _)| name != "host");
+            headers.push(("host".to_owned(), authority.to_string()));
+        }
         for (name, value) in &mut headers {
             if name == "host"
-                && let Some(host) = self.own_name(value)
+                && let Some(host) = self.stands_for(value)
             {
-                *value = host;
+                *value = host.to_owned();
             }
         }
         let cookies = request.headers().get_all("cookie").iter().map(text);
@@ -106,17 +133,14 @@ impl Hosts {
         }
     }
 
-    /// The tenant's own name for a name of this machine. Every other name stays what it is, and is refused if nobody has it.
-    fn own_name(&self, host: &str) -> Option<String> {
-        let end_of_name = host.rfind(']').map_or(0, |at| at + 1);
-        let name = match host[end_of_name..].split_once(':') {
-            Some((name, _port)) => &host[..end_of_name + name.len()],
-            None => host,
+    /// The host that an odd name stands for. Every other name stays what it is, and is refused if nobody has it.
+    fn stands_for(&self, host: &str) -> Option<&str> {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            Some(_) | None => host,
         };
-        if LOOPBACK.contains(&name) {
-            return self.only.clone();
-        }
-        self.local.iter().find(|(local, _)| local == name).map(|(_, host)| host.clone())
+        let name = name.strip_suffix('.').unwrap_or(name);
+        self.0.iter().find(|(odd, _)| odd.eq_ignore_ascii_case(name)).map(|(_, host)| host.as_str())
     }
 }
 
@@ -130,14 +154,21 @@ mod tests {
     use everfresh_local::in_process::InProcess;
     use everfresh_local::stack;
 
-    fn hosts(tenants: &[&str]) -> Hosts {
+    fn config(tenants: &[&str]) -> Config {
         let text: String = tenants
             .iter()
             .map(|name| {
                 format!("[tenant.{name}]\nhosts = [\"www.{name}.example\"]\nrender = {{ templates = \"site/\" }}\n")
             })
             .collect();
-        Hosts::of(&Config::parse(&text).unwrap())
+        with_local_names(&text).unwrap()
+    }
+
+    /// The tenant that is found by a `Host`.
+    fn reached<'c>(config: &'c Config, host: &str) -> Option<&'c str> {
+        let hosts = Hosts::of(config);
+        let tenant = config.tenant_of_host(hosts.stands_for(host).unwrap_or(host));
+        tenant.map(|tenant| tenant.tenant.as_str())
     }
 
     #[tokio::test]
@@ -146,7 +177,6 @@ mod tests {
         let clients = InProcess::new(engines, Faults::none()).clients(Clock::system(), Patience::READER);
         let stack = stack::provision(&clients, 60).await.unwrap();
         let config = "[tenant.acme]\nhosts = [\"www.acme.example\"]\nrender = { templates = \"site/\" }\n";
-        let config = Config::parse(config).unwrap();
         let (server, hosts) = server(config, &clients, &stack).unwrap();
         for _ in 0..3 {
             let request = http::Request::builder().uri("/nowhere").header("host", "localhost");
@@ -162,19 +192,68 @@ mod tests {
 
     #[test]
     fn loopback_names_reach_the_only_tenant() {
-        let one = hosts(&["acme"]);
-        for name in ["localhost", "localhost:3000", "127.0.0.1:3000", "[::1]:3000", "[::1]", "acme.localhost:3000"] {
-            assert_eq!(one.own_name(name).as_deref(), Some("www.acme.example"), "{name}");
+        let one = config(&["acme"]);
+        for name in ["localhost", "localhost:3000", "127.0.0.1:3000", "[::1]:3000", "[::1]", "acme.localhost:3000"]
+            .into_iter()
+            .chain(["LOCALHOST:3000", "localhost.", "localhost.:3000", "Acme.Localhost.", "www.acme.example"])
+        {
+            assert_eq!(reached(&one, name), Some("acme"), "{name}");
         }
-        for name in ["evil.example", "www.acme.example", "127.0.0.1.evil.example", "xlocalhost", "", ":", "]:"] {
-            assert_eq!(one.own_name(name), None, "{name}");
+        for name in
+            ["evil.example", "127.0.0.1.evil.example", "xlocalhost", "", ":", "]:", "localhost:abc", "[::1]:abc"]
+                .into_iter()
+                .chain([
+                    "localhost:3000:3000",
+                    "localhost..",
+                    "user@localhost",
+                    "[::1]x",
+                    "acme.localhost.evil.example",
+                ])
+        {
+            assert_eq!(reached(&one, name), None, "{name}");
         }
     }
 
     #[test]
+    fn the_tenants_own_name_stays_the_first_and_origins_see_it() {
+        let one = config(&["acme"]);
+        let hosts = &one.tenants().next().unwrap().hosts;
+        assert_eq!(hosts, &["www.acme.example", "acme.localhost", "localhost", "127.0.0.1"]);
+    }
+
+    #[test]
+    fn a_tenant_whose_name_is_no_host_name_is_reached_too() {
+        let text = "[tenant.my_shop]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n";
+        let odd = with_local_names(text).unwrap();
+        for name in ["my_shop.localhost:3000", "a.example", "localhost"] {
+            assert_eq!(reached(&odd, name), Some("my_shop"), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_the_file_gives_away_stay_given() {
+        let text = "[tenant.a]\nhosts = [\"b.localhost\", \"localhost\"]\nrender = { templates = \"site/\" }\n\
+                    [tenant.b]\nhosts = [\"b.example\"]\nrender = { templates = \"site/\" }\n";
+        let two = with_local_names(text).unwrap();
+        for name in ["b.localhost", "localhost", "a.localhost", "[::1]"] {
+            assert_eq!(reached(&two, name), Some("a"), "{name}");
+        }
+        assert_eq!(reached(&two, "b.example"), Some("b"));
+    }
+
+    #[test]
+    fn http_2_names_its_host_before_the_path() {
+        let one = config(&["acme"]);
+        let request = http::Request::builder().uri("http://localhost:3000/about").header("host", "evil.example");
+        let request = Hosts::of(&one).request(&request.body(Bytes::new()).unwrap());
+        assert_eq!((request.header("host"), request.target.as_str()), (Some("localhost:3000"), "/about"));
+        assert_eq!(request.headers.len(), 1);
+    }
+
+    #[test]
     fn several_tenants_are_reached_by_their_names() {
-        let two = hosts(&["acme", "globex"]);
-        assert_eq!(two.own_name("globex.localhost:3000").as_deref(), Some("www.globex.example"));
-        assert_eq!(two.own_name("localhost:3000"), None);
+        let two = config(&["acme", "globex"]);
+        assert_eq!(reached(&two, "globex.localhost:3000"), Some("globex"));
+        assert_eq!(reached(&two, "localhost:3000"), None);
     }
 }

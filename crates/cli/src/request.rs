@@ -6,6 +6,7 @@ use everfresh_core::domain::request::Handle;
 
 use crate::args::{RequestArgs, TargetArgs};
 use crate::config::tenant;
+use crate::output::{self, say};
 use crate::target::Target;
 
 pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Result<()> {
@@ -19,11 +20,11 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
         // Not an error: every request begins like this, and one that another's render grants ends like this.
         if json {
             let shown = serde_json::json!({"handle": handle.to_string(), "status": "NO_RECORD"});
-            println!("{}", serde_json::to_string_pretty(&shown)?);
+            output::json(&shown)?;
         } else {
-            println!(
+            say!(
                 "status    no record: it waits in the queue, or another request's render granted it, or it was rejected"
-            );
+            )?;
         }
         return Ok(());
     };
@@ -41,20 +42,20 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
             "result_s3_key": row.result_s3_key,
             "events": events,
         });
-        println!("{}", serde_json::to_string_pretty(&shown)?);
+        output::json(&shown)?;
         return Ok(());
     }
-    println!("status    {}", row.status.as_str());
-    println!("attempts  {}", row.attempts);
+    say!("status    {}", row.status.as_str())?;
+    say!("attempts  {}", row.attempts)?;
     if let Some(class) = row.error_class {
-        println!("error     {}", class.as_str());
+        say!("error     {}", class.as_str())?;
     }
     if let Some(key) = &row.result_s3_key {
-        println!("result    s3://{}/{key}", target.stack.bucket);
+        say!("result    s3://{}/{key}", target.stack.bucket)?;
     }
     let first_ms = row.events.first().map_or(0, |event| event.at_ms);
     for event in &row.events {
-        println!("  {:>5}  +{:>6} ms  {}", event.seq, event.at_ms.saturating_sub(first_ms), stage(event));
+        say!("  {:>5}  +{:>6} ms  {}", event.seq, event.at_ms.saturating_sub(first_ms), stage(event))?;
     }
     Ok(())
 }

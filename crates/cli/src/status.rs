@@ -7,6 +7,7 @@ use everfresh_enqueue::explain;
 use serde::Serialize;
 
 use crate::args::TargetArgs;
+use crate::output::{self, say};
 use crate::target::Target;
 
 #[derive(Debug, Serialize)]
@@ -30,15 +31,15 @@ pub(crate) async fn run(args: &TargetArgs) -> anyhow::Result<()> {
     let target = Target::resolve(args).await?;
     let status = gather(&target).await?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        output::json(&status)?;
         return Ok(());
     }
-    println!("table    {}", status.table);
-    println!("bucket   {}", status.bucket);
-    println!();
-    println!("{:<14} {:>8} {:>10} {:>8}", "queue", "waiting", "in flight", "delayed");
+    say!("table    {}", status.table)?;
+    say!("bucket   {}", status.bucket)?;
+    say!("")?;
+    say!("{:<14} {:>8} {:>10} {:>8}", "queue", "waiting", "in flight", "delayed")?;
     for queue in &status.queues {
-        println!("{:<14} {:>8} {:>10} {:>8}", queue.role, queue.waiting, queue.in_flight, queue.delayed);
+        say!("{:<14} {:>8} {:>10} {:>8}", queue.role, queue.waiting, queue.in_flight, queue.delayed)?;
     }
     Ok(())
 }

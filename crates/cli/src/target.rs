@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::TargetArgs;
 use crate::config;
+use crate::output::note;
 
 /// An Everfresh that can be talked to.
 pub(crate) struct Target {
@@ -57,7 +58,7 @@ impl Target {
         if let Some(file) = &args.config {
             target.config = file.display().to_string();
         }
-        eprintln!("→ {}", target.name);
+        note!("→ {}", target.name);
         Ok(target)
     }
 

@@ -5,11 +5,12 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::Value;
-use support::{Dev, everfresh, text};
+use support::{Dev, EVERFRESH, everfresh, text};
 
 fn run(data: &Path, arguments: &[&str]) -> Output {
     let mut all = arguments.to_vec();
@@ -145,6 +146,103 @@ fn a_configuration_is_checked_and_a_wrong_field_named() {
     }
     let missing = everfresh(&["config", "check", "--config", "no/such/file.toml"]);
     assert!(text(&missing.stderr).contains("--config FILE"), "{}", text(&missing.stderr));
+}
+
+#[test]
+fn a_folder_of_templates_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("everfresh.toml");
+    fs::write(&file, "[tenant.a]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n").unwrap();
+    let check = || everfresh(&["config", "check", "--config", file.to_str().unwrap()]);
+    let refused = check();
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
+    let line = text(&refused.stderr);
+    let site = folder.path().join("site");
+    assert!(
+        line.contains("tenant.a.render") && line.contains(site.to_str().unwrap()) && line.contains("make it"),
+        "{line}"
+    );
+    fs::write(&site, "a file").unwrap();
+    assert_eq!(check().status.code(), Some(1));
+    fs::remove_file(&site).unwrap();
+    fs::create_dir(&site).unwrap();
+    let good = check();
+    assert!(good.status.success(), "{}", text(&good.stderr));
+}
+
+#[test]
+fn an_output_that_nobody_reads_ends_a_command_quietly_and_a_full_one_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("everfresh.toml");
+    fs::write(&file, "[tenant.a]\nhosts = [\"a.example\"]\nrender = { http = \"https://o.example\" }\n").unwrap();
+    let check = |config: &Path, more: &dyn Fn(&mut Command)| {
+        let mut command = Command::new(EVERFRESH);
+        command.args(["config", "check", "--config"]).arg(config);
+        more(&mut command);
+        command.output().unwrap()
+    };
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for json in [&[][..], &["--json"]] {
+        let closed = check(&file, &|command| {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            command.args(json).stdout(writer);
+        });
+        assert_eq!((closed.status.code(), text(&closed.stderr)), (Some(0), String::new()));
+        let refused = check(&file, &|command| {
+            command.args(json).stdout(full());
+        });
+        let line = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{line}");
+        assert!(line.starts_with("error: standard output cannot be written: ") && line.lines().count() == 1, "{line}");
+    }
+    let unheard = check(Path::new("no/such/file.toml"), &|command| {
+        command.stderr(full());
+    });
+    assert_eq!(unheard.status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn codes_for_the_terminal_in_rows_arguments_and_files_do_not_reach_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let wish = json(&run(&dev.data, &["enqueue", "/products/figs"]));
+    let handle = wish["handle"].as_str().unwrap();
+    eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
+    let dynamodb = dev.clients().dynamodb;
+    let rows = dynamodb.scan().table_name("everfresh").send().await.unwrap().items.unwrap();
+    for name in ["s3_key", "result_s3_key"] {
+        for row in rows.iter().filter(|row| row.contains_key(name)) {
+            let update = dynamodb.update_item().table_name("everfresh").key("pk", row["pk"].clone());
+            let update = update.key("sk", row["sk"].clone()).update_expression(format!("SET {name} = :hostile"));
+            let hostile = AttributeValue::S("\u{1b}[2J\u{9b}31m\nstatus     forged".to_owned());
+            update.expression_attribute_values(":hostile", hostile).send().await.unwrap();
+        }
+    }
+    let data = dev.data.to_str().unwrap();
+    for arguments in [vec!["page", "show", "/products/figs"], vec!["request", "show", handle]] {
+        for more in [&[][..], &["--json"]] {
+            let arguments = [&arguments, more, &["--data", data]].concat();
+            let shown = everfresh(&arguments);
+            let said = text(&shown.stdout);
+            assert!(shown.status.success() && said.contains("\\u001b[2J\\u009b31m"), "{said:?}");
+            assert!(!said.chars().any(|character| character.is_control() && character != '\n'), "{said:?}");
+            assert!(!said.lines().any(|line| line.starts_with("status     forged")), "{said}");
+        }
+    }
+    let file = folder.path().join("hostile.toml");
+    fs::write(&file, "[tenant.a]\nhosts = \u{1b}[31m\n").unwrap();
+    for arguments in [
+        vec!["page", "show", "/\u{1b}[31m", "--data", data],
+        vec!["enqueue", "/", "--tenant", "\u{1b}[31m", "--data", data],
+        vec!["config", "check", "--config", "\u{1b}[31m"],
+        vec!["config", "check", "--config", file.to_str().unwrap()],
+    ] {
+        let refused = everfresh(&arguments);
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.contains("\\u001b[31m") && !said.contains('\u{1b}'), "{said:?}");
+    }
 }
 
 #[test]

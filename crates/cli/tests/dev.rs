@@ -5,7 +5,10 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_s3::primitives::ByteStream;
@@ -86,6 +89,62 @@ async fn a_second_start_after_kill_9_finds_rows_objects_messages_and_dead_letter
 }
 
 #[tokio::test]
+async fn what_cannot_be_replayed_is_set_aside_and_keeps_no_start_from_happening() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let data = folder.path().join("data");
+    let start = || {
+        let log = fs::File::create(&log).unwrap();
+        Dev::start_with(&data, |command| command.stderr(log))
+    };
+    let set = async |clients: &Clients, queue: &str, name: QueueAttributeName, value: &str| {
+        let set = clients.sqs.set_queue_attributes().queue_url(queue_url(clients, queue).await);
+        set.attributes(name, value).send().await.unwrap();
+    };
+    let dev = start();
+    let clients = dev.clients();
+    create_queue(&clients, "dead", &[]).await;
+    let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:dead","maxReceiveCount":1}"#;
+    create_queue(&clients, "jobs", &[(QueueAttributeName::RedrivePolicy, policy)]).await;
+    set(&clients, "jobs", QueueAttributeName::RedrivePolicy, "").await;
+    let size = QueueAttributeName::MaximumMessageSize;
+    let large = create_queue(&clients, "large", &[]).await;
+    let send = |queue: &str, body: String| clients.sqs.send_message().queue_url(queue).message_body(body);
+    let kept = send(&large, "x".repeat(2000)).send().await.unwrap().message_id.unwrap();
+    let small = send(&large, "small".to_owned()).send().await.unwrap().message_id.unwrap();
+    set(&clients, "large", size.clone(), "1024").await;
+    let by_content = QueueAttributeName::ContentBasedDeduplication;
+    let fifo = [(QueueAttributeName::FifoQueue, "true"), (by_content.clone(), "true")];
+    let fifo = create_queue(&clients, "strict.fifo", &fifo).await;
+    let strict = send(&fifo, "in order".to_owned()).message_group_id("a").send().await.unwrap().message_id.unwrap();
+    set(&clients, "strict.fifo", by_content.clone(), "false").await;
+    dev.kill_9();
+
+    let dev = start();
+    let clients = dev.clients();
+    let warnings = fs::read_to_string(&log).unwrap();
+    for words in ["the queue large are set aside", "the queue strict.fifo are set aside", "SendMessage", &kept, "purge"]
+    {
+        assert!(warnings.contains(words), "{words}: {warnings}");
+    }
+    assert!(!warnings.contains("jobs"), "{warnings}");
+    let jobs = clients.sqs.get_queue_attributes().queue_url(queue_url(&clients, "jobs").await);
+    let jobs = jobs.attribute_names(QueueAttributeName::All).send().await.unwrap().attributes.unwrap();
+    assert!(!jobs.contains_key(&QueueAttributeName::RedrivePolicy), "{jobs:?}");
+    assert_eq!(ids(&receive(&clients, &queue_url(&clients, "large").await).await), [small.clone()].into());
+    set(&clients, "large", size, "4096").await;
+    set(&clients, "strict.fifo", by_content, "true").await;
+    dev.kill_9();
+
+    let dev = start();
+    let clients = dev.clients();
+    assert_eq!(ids(&receive(&clients, &queue_url(&clients, "large").await).await), [kept, small].into());
+    assert_eq!(ids(&receive(&clients, &queue_url(&clients, "strict.fifo").await).await), [strict].into());
+    let warnings = fs::read_to_string(&log).unwrap();
+    assert!(!warnings.contains("set aside"), "{warnings}");
+}
+
+#[tokio::test]
 async fn fresh_forgets_everything() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
@@ -93,6 +152,46 @@ async fn fresh_forgets_everything() {
     assert!(dev.stop());
     let dev = Dev::start_with(folder.path(), |command| command.arg("--fresh"));
     assert!(dev.clients().sqs.get_queue_url().queue_name("mine").send().await.is_err());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_the_queue_keeps_what_was_under_way() {
+    // An origin that is never done.
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", origin.local_addr().unwrap());
+    let (asked, asks) = mpsc::channel();
+    std::thread::spawn(move || origin.incoming().for_each(|stream| asked.send(stream.unwrap()).unwrap()));
+    let folder = tempfile::tempdir().unwrap();
+    let (data, log) = (folder.path().join("data"), folder.path().join("log"));
+    let start = || {
+        let log = fs::File::create(&log).unwrap();
+        Dev::start_with(&data, |command| command.args(["--origin", &url]).stderr(log))
+    };
+    let mut dev = start();
+    assert!(everfresh(&["enqueue", "/slow", "--data", data.to_str().unwrap()]).status.success());
+    let patience = Duration::from_secs(30);
+    let _open = asks.recv_timeout(patience).unwrap();
+    dev.signal("INT");
+    let said = |words: &str| fs::read_to_string(&log).unwrap().contains(words);
+    let end = Instant::now() + patience;
+    while !said("Ctrl-C again ends it at once") {
+        assert!(Instant::now() < end && dev.runs(), "it says nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(dev.runs(), "it waits for the page");
+    dev.signal("INT");
+    let at_once = Instant::now();
+    assert_eq!(dev.ended().code(), Some(1));
+    assert!(at_once.elapsed() < Duration::from_secs(10), "{:?}", at_once.elapsed());
+    assert!(said("error: ended before what was under way was done"));
+    assert!(!data.join("endpoints.json").exists());
+
+    let _dev = start();
+    let status = everfresh(&["status", "--json", "--data", data.to_str().unwrap()]);
+    let main = &serde_json::from_slice::<serde_json::Value>(&status.stdout).unwrap()["queues"][0];
+    let left: u64 = ["waiting", "in_flight", "delayed"].iter().map(|name| main[name].as_u64().unwrap()).sum();
+    assert_eq!(left, 1, "the queue still has the request: {main}");
 }
 
 #[tokio::test]

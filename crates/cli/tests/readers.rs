@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use everfresh_core::clock::Clock;
+use everfresh_serve::rules::signature::{Letter, RevalidateKeys};
 use support::{Dev, EVERFRESH, everfresh, text};
 
 /// One request as a browser sends it, and the whole answer.
@@ -73,6 +75,95 @@ fn loopback_names_reach_the_demo_and_unknown_hosts_are_refused() {
     assert!(again.starts_with("HTTP/1.1 304"), "{again}");
 }
 
+/// Asks for a regeneration in a request that is signed for `signed_for` and sent to `host`.
+fn trigger(dev: &Dev, keys: &str, nonce: &str, signed_for: &str, host: &str) -> String {
+    let timestamp = (Clock::system().now_ms() / 1000).to_string();
+    let (target, body) = ("/_everfresh/revalidate", r#"{"path":"/about"}"#);
+    let letter = Letter {
+        method: "POST",
+        host: signed_for,
+        target,
+        timestamp: &timestamp,
+        nonce,
+        request_id: "",
+        body: body.as_bytes(),
+    };
+    let signature = RevalidateKeys::parse(keys).unwrap().sign("cms", &letter).unwrap();
+    let more = format!(
+        "x-everfresh-key-id: cms\r\nx-everfresh-timestamp: {timestamp}\r\nx-everfresh-nonce: {nonce}\r\n\
+         x-everfresh-signature: {signature}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    ask(dev, "POST", target, host, &more)
+}
+
+#[test]
+fn a_signed_request_is_taken_at_every_name_that_reaches_the_tenant_if_it_is_signed_for_that_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = "cms:0123456789abcdef0123456789abcdef";
+    let config = folder.path().join("everfresh.toml");
+    let text =
+        include_str!("../demo/everfresh.toml").replace(r#"["localhost", "127.0.0.1"]"#, r#"["www.acme.example"]"#);
+    assert!(text.contains("www.acme.example"));
+    std::fs::write(&config, text).unwrap();
+    let dev = Dev::start_with(&folder.path().join("data"), |command| {
+        command.env("EVERFRESH_REVALIDATE_KEYS", keys).arg("--config").arg(&config)
+    });
+    let pages = dev.endpoints["pages"].as_str().unwrap().strip_prefix("http://").unwrap();
+    for (index, (signed_for, host, status)) in [
+        ("127.0.0.1", pages, 202),
+        ("localhost", "LocalHost.:3000", 202),
+        ("demo.localhost", "demo.localhost:3000", 202),
+        ("www.acme.example", "www.acme.example", 202),
+        ("www.acme.example", pages, 401),
+        ("localhost", pages, 401),
+        ("127.0.0.1", "www.acme.example", 401),
+        ("evil.example", "evil.example", 421),
+        ("localhost", "localhost:abc", 421),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = trigger(&dev, keys, &format!("nonce-0123456789-{index}"), signed_for, host);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{signed_for} at {host}: {answer}");
+    }
+}
+
+#[test]
+fn http_2_with_prior_knowledge_reaches_the_demo_and_unknown_hosts_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    let address = dev.endpoints["pages"].as_str().unwrap().strip_prefix("http://").unwrap();
+    // The first byte of HPACK's header block: 200 is number 8 of its table, another status is spelt out under its name.
+    for (host, first) in [(address, 0x88), ("evil.example", 0x48)] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+            let length = u8::try_from(payload.len()).unwrap();
+            [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+        };
+        // GET, http, then path and host in full.
+        let mut headers = vec![0x82, 0x86];
+        for (name, value) in [(0x04, "/about"), (0x01, host)] {
+            headers.extend([name, u8::try_from(value.len()).unwrap()]);
+            headers.extend(value.as_bytes());
+        }
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        stream.write_all(&frame(4, 0, 0, &[])).unwrap();
+        stream.write_all(&frame(1, 0x5, 1, &headers)).unwrap();
+        let block = loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            stream.read_exact(&mut payload).unwrap();
+            if head[3] == 1 {
+                break payload;
+            }
+        };
+        assert_eq!(block[0], first, "{host}: {block:x?}");
+    }
+}
+
 #[test]
 fn a_port_that_is_taken_is_named_with_the_way_out() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -103,6 +194,7 @@ fn a_preview_cookie_is_signed_for_one_tenant_and_needs_a_key() {
         (None, "1h", "EVERFRESH_PREVIEW_KEYS is not set"),
         (Some("short"), "1h", "at least 32 characters"),
         (Some("0123456789abcdef0123456789abcdef"), "soon", "--for soon"),
+        (Some("0123456789abcdef0123456789abcdef"), "0s", "--for 0s"),
     ] {
         let refused = cookie(key, time);
         assert!(!refused.status.success());

@@ -1,12 +1,18 @@
 //! The data folder of local mode: what is in it, who may use it, and which format it has.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Raised whenever a newer Everfresh could not read what an older one wrote.
 const FORMAT: u32 = 1;
+
+/// What the file `format` begins with. Others have files of that name too.
+const OURS: &str = "everfresh data format ";
+
+/// One file per engine.
+const ENGINES: [&str; 3] = ["dynamodb.db", "s3.db", "sqs.db"];
 
 /// Where `dev` writes the endpoints that the other commands read.
 const ENDPOINTS: &str = "endpoints.json";
@@ -40,7 +46,10 @@ pub enum DataDirError {
         found: String,
     },
     /// The folder holds something else. It is left alone, `--fresh` or not.
-    #[error("{} holds files that are not Everfresh's: choose an empty or new folder with --data", path.display())]
+    #[error(
+        "{} holds files that are not Everfresh's and is left as it is, with --fresh too: choose an empty or new folder with --data",
+        path.display()
+    )]
     NotOurs {
         /// The folder.
         path: PathBuf,
@@ -62,23 +71,19 @@ impl DataDir {
         let path = path.into();
         let io_error = |source| DataDirError::Io { path: path.clone(), source };
         fs::create_dir_all(&path).map_err(io_error)?;
-        let format_file = path.join("format");
         let is_new = is_empty(&path).map_err(io_error)?;
-        if !is_new && !format_file.exists() {
+        let found = format_of(&path).map_err(io_error)?;
+        if !is_new && found.is_none() {
             return Err(DataDirError::NotOurs { path });
         }
         let lock = lock(&path)?;
-        if fresh && !is_new {
-            clear(&path).map_err(io_error)?;
-        }
         if is_new || fresh {
-            // What is in here is nobody's source code.
-            fs::write(path.join(".gitignore"), "*\n").map_err(io_error)?;
-            fs::write(&format_file, format!("{FORMAT}\n")).map_err(io_error)?;
-        }
-        let found = fs::read_to_string(&format_file).map_err(io_error)?;
-        if found.trim() != FORMAT.to_string() {
-            return Err(DataDirError::OtherFormat { path, found: found.trim().escape_debug().to_string() });
+            ignore(&path).map_err(io_error)?;
+            // Before anything is deleted: half a start must leave a folder that is still ours.
+            fs::write(path.join("format"), format!("{OURS}{FORMAT}\n")).map_err(io_error)?;
+            clear(&path).map_err(io_error)?;
+        } else if let Some(found) = found.filter(|found| *found != FORMAT.to_string()) {
+            return Err(DataDirError::OtherFormat { path, found: found.escape_debug().to_string() });
         }
         // The address of a run that has ended would send commands to whoever listens there now.
         remove_if_there(&path.join(ENDPOINTS)).map_err(io_error)?;
@@ -102,7 +107,7 @@ impl DataDir {
 
     /// Whether a process holds the folder now. A folder that does not exist is not held.
     pub fn is_in_use(path: &Path) -> bool {
-        path.join("format").exists() && matches!(lock(path), Err(DataDirError::InUse { .. }))
+        matches!(format_of(path), Ok(Some(_))) && matches!(lock(path), Err(DataDirError::InUse { .. }))
     }
 }
 
@@ -128,20 +133,45 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     Err(DataDirError::InUse { path: path.to_owned() })
 }
 
-/// Whether there is nothing in the folder yet. A lone lock file is what an interrupted first start leaves.
+/// Whether there is nothing in the folder yet. A lone lock file is what an interrupted first start leaves, or an empty `format` too.
 fn is_empty(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
-        let name = entry?.file_name();
-        if name != "lock" && name != ".gitignore" {
+        let entry = entry?;
+        let name = entry.file_name();
+        let begun = name == "format" && entry.metadata()?.len() == 0;
+        if name != "lock" && name != ".gitignore" && !begun {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
+/// The format that the folder says it has; none if it is not ours. The first Everfreshes wrote the bare number, which is no proof
+/// without the engines' files beside it.
+fn format_of(path: &Path) -> io::Result<Option<String>> {
+    let text = match fs::read(path.join("format")) {
+        Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let text = text.trim();
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let by_number = || (is_number && ENGINES.iter().all(|engine| path.join(engine).exists())).then_some(text);
+    Ok(text.strip_prefix(OURS).or_else(by_number).map(str::to_owned))
+}
+
+/// What is in here is nobody's source code. Who has said so in other words knows better.
+fn ignore(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).open(path.join(".gitignore")) {
+        Ok(mut file) => file.write_all(b"*\n"),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Deletes what the engines wrote, and only that: the lock stays, for it is held.
 fn clear(path: &Path) -> io::Result<()> {
-    for engine in ["dynamodb.db", "s3.db", "sqs.db"] {
+    for engine in ENGINES {
         for suffix in ["", "-wal", "-shm"] {
             remove_if_there(&path.join(format!("{engine}{suffix}")))?;
         }
@@ -178,7 +208,7 @@ mod tests {
     fn a_folder_of_an_older_format_is_refused_until_fresh() {
         let dir = tempfile::tempdir().unwrap();
         drop(DataDir::open(dir.path(), false).unwrap());
-        fs::write(dir.path().join("format"), "0\n").unwrap();
+        fs::write(dir.path().join("format"), "everfresh data format 0\n").unwrap();
         let refusal = DataDir::open(dir.path(), false).unwrap_err();
         assert!(refusal.to_string().contains("format 0") && refusal.to_string().contains("--fresh"), "{refusal}");
         DataDir::open(dir.path(), true).unwrap();
@@ -197,10 +227,60 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_first_start_does_not_spoil_the_folder() {
+    fn a_file_named_format_makes_no_folder_ours() {
+        for format in ["mp3\n", "1\n", "", "everfresh\n"] {
+            let dir = tempfile::tempdir().unwrap();
+            let files = [("format", format), ("dynamodb.db", "years of work"), (".gitignore", "/target\n")];
+            for (name, text) in files {
+                fs::write(dir.path().join(name), text).unwrap();
+            }
+            for fresh in [false, true] {
+                let refusal = DataDir::open(dir.path(), fresh).unwrap_err();
+                assert!(matches!(refusal, DataDirError::NotOurs { .. }), "{format:?}: {refusal}");
+                assert!(refusal.to_string().contains("--fresh"), "{refusal}");
+            }
+            assert!(!DataDir::is_in_use(dir.path()));
+            for (name, text) in files {
+                assert_eq!(fs::read_to_string(dir.path().join(name)).unwrap(), text, "{name}");
+            }
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), files.len());
+        }
+    }
+
+    #[test]
+    fn a_gitignore_of_the_users_stays() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("lock"), "").unwrap();
-        DataDir::open(dir.path(), false).unwrap();
+        let file = dir.path().join(".gitignore");
+        fs::write(&file, "!demo/\n").unwrap();
+        for fresh in [false, true] {
+            drop(DataDir::open(dir.path(), fresh).unwrap());
+            assert_eq!(fs::read_to_string(&file).unwrap(), "!demo/\n");
+        }
+    }
+
+    #[test]
+    fn a_folder_from_before_the_format_had_a_name_is_still_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        for engine in ENGINES {
+            fs::write(dir.path().join(engine), "").unwrap();
+        }
+        fs::write(dir.path().join("format"), "1\n").unwrap();
+        for fresh in [false, true] {
+            drop(DataDir::open(dir.path(), fresh).unwrap());
+        }
+        assert!(ENGINES.iter().all(|engine| !dir.path().join(engine).exists()));
+        assert!(fs::read_to_string(dir.path().join("format")).unwrap().starts_with(OURS));
+    }
+
+    #[test]
+    fn an_interrupted_first_start_does_not_spoil_the_folder() {
+        for left in [&["lock"][..], &["lock", "format"]] {
+            let dir = tempfile::tempdir().unwrap();
+            for name in left {
+                fs::write(dir.path().join(name), "").unwrap();
+            }
+            DataDir::open(dir.path(), false).unwrap();
+        }
     }
 
     #[test]

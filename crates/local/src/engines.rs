@@ -8,7 +8,7 @@ use http::{HeaderValue, Request, Response};
 
 use crate::data_dir::DataDir;
 use crate::dynamodb::DynamoDb;
-use crate::listeners::Listeners;
+use crate::listeners::{Listener, Listeners};
 use crate::s3::S3;
 use crate::sqs::{Sqs, SqsOpenError};
 
@@ -35,7 +35,7 @@ pub enum Service {
     CloudFront,
     /// The event bus's.
     EventBridge,
-    /// The topic's.
+    /// The topic's, and whatever else speaks AWS's Query protocol, which is refused there.
     Sns,
 }
 
@@ -108,12 +108,16 @@ impl Engines {
                 self.sqs.call(&parts.headers, body).await
             }
             Service::S3 => self.s3.call(request).await,
-            service @ (Service::CloudFront | Service::EventBridge | Service::Sns) => {
-                self.listeners.call(service, request.body(), self.clock.now_ms())
-            }
+            Service::CloudFront => self.tell(Listener::CloudFront, &request),
+            Service::EventBridge => self.tell(Listener::EventBridge, &request),
+            Service::Sns => self.tell(Listener::Sns, &request),
         };
         response.headers_mut().insert(http::header::DATE, http_date(self.clock.now()));
         response
+    }
+
+    fn tell(&self, listener: Listener, request: &Request<Bytes>) -> Response<Bytes> {
+        self.listeners.call(listener, request.body(), self.clock.now_ms())
     }
 }
 
@@ -126,11 +130,17 @@ impl Service {
             target if target.starts_with(b"DynamoDB_") => Self::DynamoDb,
             target if target.starts_with(b"AmazonSQS.") => Self::Sqs,
             target if target.starts_with(b"AWSEvents.") => Self::EventBridge,
-            _ if header("content-type") == b"application/x-www-form-urlencoded" => Self::Sns,
+            _ if is_form(header("content-type")) => Self::Sns,
             _ if request.uri().path().starts_with("/2020-05-31/distribution/") => Self::CloudFront,
             _ => Self::S3,
         }
     }
+}
+
+/// Older clients name a character set behind it.
+fn is_form(content_type: &[u8]) -> bool {
+    let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
+    media_type.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
 }
 
 fn http_date(now: SystemTime) -> HeaderValue {

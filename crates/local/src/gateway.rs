@@ -8,7 +8,7 @@ use std::thread;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -135,7 +135,11 @@ where
         Ok(body) => answer(Request::from_parts(parts, body.to_bytes())).await,
         Err(error) => {
             let mut refusal = Response::new(Bytes::from(format!("{error}\n")));
-            *refusal.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+            // Anything else is a body that cannot be read, however short.
+            *refusal.status_mut() = match error.is::<LengthLimitError>() {
+                true => StatusCode::PAYLOAD_TOO_LARGE,
+                false => StatusCode::BAD_REQUEST,
+            };
             refusal
         }
     };

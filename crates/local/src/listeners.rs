@@ -7,8 +7,6 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::engines::Service;
-
 /// A CDN, an event bus and a topic. Clones share what they have heard.
 #[derive(Clone, Debug, Default)]
 pub struct Listeners(Arc<Mutex<Heard>>);
@@ -26,6 +24,14 @@ struct Heard {
 
 /// How long a FIFO topic remembers an id.
 const FIFO_REMEMBERS_MS: u64 = 5 * 60 * 1000;
+
+/// One of the three.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Listener {
+    CloudFront,
+    EventBridge,
+    Sns,
+}
 
 /// Something that the bus or the topic was told.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,14 +68,14 @@ impl Listeners {
     }
 
     /// Answers one request of the three services.
-    pub(crate) fn call(&self, service: Service, body: &[u8], now_ms: u64) -> Response<Bytes> {
+    pub(crate) fn call(&self, listener: Listener, body: &[u8], now_ms: u64) -> Response<Bytes> {
         if now_ms < self.heard().deaf_until_ms {
             return respond(StatusCode::SERVICE_UNAVAILABLE, "text/plain", String::new());
         }
-        match service {
-            Service::EventBridge => self.put_events(body),
-            Service::Sns => self.publish(body, now_ms),
-            Service::CloudFront | Service::DynamoDb | Service::S3 | Service::Sqs => self.create_invalidation(body),
+        match listener {
+            Listener::CloudFront => self.create_invalidation(body),
+            Listener::EventBridge => self.put_events(body),
+            Listener::Sns => self.publish(body, now_ms),
         }
     }
 
@@ -128,6 +134,10 @@ impl Listeners {
     fn publish(&self, body: &[u8], now_ms: u64) -> Response<Bytes> {
         let form: BTreeMap<String, String> = form(body);
         let text = |name: &str| form.get(name).cloned().unwrap_or_default();
+        let action = text("Action");
+        if action != "Publish" {
+            return not_spoken(&action);
+        }
         let attribute = |name: &str| {
             let entry = form.iter().find(|(key, value)| key.ends_with(".Name") && *value == name)?.0;
             form.get(&entry.replace(".Name", ".Value.StringValue")).cloned()
@@ -163,6 +173,18 @@ fn form(body: &[u8]) -> BTreeMap<String, String> {
     let body = String::from_utf8_lossy(body);
     let pairs = body.split('&').filter_map(|pair| pair.split_once('='));
     pairs.map(|(name, value)| (decoded(name), decoded(value))).collect()
+}
+
+/// To somebody who speaks the Query protocol to a service that is not spoken to like that here, as older SDKs do to SQS.
+fn not_spoken(action: &str) -> Response<Bytes> {
+    let action = if action.is_empty() { "a form without Action" } else { action };
+    let action = action.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let error = format!(
+        "<ErrorResponse><Error><Type>Sender</Type><Code>InvalidAction</Code><Message>{action} is not taken: of the Query protocol \
+         (a form with Action=…) only Publish of SNS is spoken here. SQS is spoken in AWS JSON, with the header x-amz-target: use an \
+         SDK or AWS CLI from 2024 or later, or another client that does.</Message></Error><RequestId>local</RequestId></ErrorResponse>"
+    );
+    xml(StatusCode::BAD_REQUEST, error)
 }
 
 fn xml(status: StatusCode, body: String) -> Response<Bytes> {

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use everfresh_core::clients::{Clients, Explicit, Patience, plain_http_client};
@@ -42,12 +42,25 @@ impl Dev {
 
     /// Asks it to end, and returns whether it ended well.
     pub(crate) fn stop(mut self) -> bool {
-        let asked = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
-        assert!(asked.success());
+        self.signal("TERM");
+        self.ended().success()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         let patience = Instant::now() + Duration::from_secs(30);
         loop {
             if let Some(status) = self.process.try_wait().unwrap() {
-                return status.success();
+                return status;
             }
             assert!(Instant::now() < patience, "it does not stop");
             std::thread::sleep(Duration::from_millis(20));

@@ -6,6 +6,7 @@
 //! a message id is an idempotency key, and a restart must not change it.
 
 mod journal;
+mod replay;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,7 +31,7 @@ use rustack_sqs_model::input::{
 };
 use rustack_sqs_model::operations::SqsOperation;
 use rustack_sqs_model::output::{ReceiveMessageOutput, SendMessageBatchOutput, SendMessageOutput};
-use rustack_sqs_model::types::{BatchResultErrorEntry, Message, RedrivePolicy, SendMessageBatchResultEntry};
+use rustack_sqs_model::types::{BatchResultErrorEntry, Message, SendMessageBatchResultEntry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
@@ -69,9 +70,6 @@ pub enum SqsOpenError {
     /// The journal cannot be read or written.
     #[error("the journal of the queues")]
     Journal(#[from] rusqlite::Error),
-    /// The engine refused what the journal holds.
-    #[error("replaying the journal of the queues: {}", .0.message)]
-    Replay(SqsError),
 }
 
 impl Sqs {
@@ -96,7 +94,7 @@ impl Sqs {
         let engine = Arc::new(RustackSqs::new(config));
         let handler = RustackSqsHandler::new(engine.clone());
         let mut ledger = Ledger { journal, ids: HashMap::new(), receipts: HashMap::new() };
-        replay(&engine, &mut ledger, clock.now_ms()).await?;
+        replay::replay(&engine, &mut ledger, clock.now_ms()).await?;
         Ok(Self { inner: Arc::new(Inner { engine, handler, ledger: Mutex::new(ledger), clock: clock.clone() }) })
     }
 
@@ -304,40 +302,6 @@ impl Ledger {
     }
 }
 
-/// Gives the engine back the queues and messages of an earlier run. What was in flight is visible again, as after a consumer's
-/// crash; what had been received as often as its queue allows goes to the dead-letter queue, as at its next receive.
-async fn replay(engine: &RustackSqs, ledger: &mut Ledger, now_ms: u64) -> Result<(), SqsOpenError> {
-    let mut queues = ledger.journal.queues()?;
-    // A queue must stand before another names it as its dead-letter queue.
-    queues.sort_by_key(|queue| redrive_policy(queue).is_some());
-    let mut urls = HashMap::new();
-    for queue in &queues {
-        let created = engine.create_queue(queue.clone()).await.map_err(SqsOpenError::Replay)?;
-        urls.insert(queue.queue_name.clone(), created.queue_url.unwrap_or_default());
-    }
-    for mut entry in ledger.journal.entries()? {
-        let policy = queues.iter().find(|queue| queue.queue_name == entry.queue).and_then(redrive_policy);
-        if let Some(policy) = policy
-            && entry.receives >= u64::try_from(policy.max_receive_count).unwrap_or(u64::MAX)
-        {
-            entry.queue = policy.dead_letter_target_arn.rsplit(':').next().unwrap_or_default().to_owned();
-            ledger.journal.write(&entry)?;
-        }
-        let Some(url) = urls.get(&entry.queue) else { continue };
-        let mut input = for_engine(&entry.input);
-        input.queue_url = url.clone();
-        input.delay_seconds = input.delay_seconds.map(|delay| remaining_delay(delay, entry.sent_ms, now_ms));
-        let sent = engine.send_message(input).await.map_err(SqsOpenError::Replay)?;
-        ledger.ids.insert(sent.message_id.unwrap_or_default(), entry.id);
-    }
-    Ok(())
-}
-
-fn remaining_delay(delay_s: i32, sent_ms: u64, now_ms: u64) -> i32 {
-    let waited_s = i32::try_from(now_ms.saturating_sub(sent_ms) / 1000).unwrap_or(i32::MAX);
-    delay_s.saturating_sub(waited_s).max(0)
-}
-
 /// The engine knows groups on FIFO queues only. On a standard queue a group is a hint for fairness, which one machine does not need,
 /// but the receiver sees it.
 fn for_engine(input: &SendMessageInput) -> SendMessageInput {
@@ -346,10 +310,6 @@ fn for_engine(input: &SendMessageInput) -> SendMessageInput {
         input.message_group_id = None;
     }
     input
-}
-
-fn redrive_policy(queue: &CreateQueueInput) -> Option<RedrivePolicy> {
-    queue.attributes.get("RedrivePolicy").and_then(|json| serde_json::from_str(json).ok())
 }
 
 fn queue_name(url: &str) -> &str {
