@@ -54,6 +54,14 @@ async fn is_due(world: &World) -> bool {
     world.meta(PAGE).await.unwrap().contains_key("downstream_due")
 }
 
+/// A worker publishes the page and dies before anybody is told.
+async fn publish_and_die(world: &World) {
+    world.enqueue(PAGE).await;
+    let doomed = world.sandbox().await;
+    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
+    doomed.turn_killed_after(Duration::from_secs(5)).await;
+}
+
 fn own_tag(world: &World) -> String {
     format!("#.acme:{}", world.page(PAGE).hash())
 }
@@ -141,10 +149,7 @@ async fn a_request_that_came_twice_is_not_acked_before_its_news_is_told() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_anothers_news() {
     let world = telling().await;
-    world.enqueue(PAGE).await;
-    let doomed = world.sandbox().await;
-    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
-    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    publish_and_die(&world).await;
     world.enqueue_as(PAGE, "expired").await;
     let other = world.sandbox().await;
     other.turn().await;
@@ -163,10 +168,7 @@ async fn news_that_a_dead_worker_left_behind_is_told_by_whoever_comes_next_and_k
     let mut world = telling().await;
     // Fresh for long: those who come later have no reason to publish anything.
     world.config = Config::parse(&CONFIG.replace("60s", "1h")).unwrap();
-    world.enqueue(PAGE).await;
-    let doomed = world.sandbox().await;
-    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
-    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    publish_and_die(&world).await;
     // Its claim has run out; its own message is still hidden.
     pause(70).await;
     let other = world.sandbox().await;
@@ -187,10 +189,7 @@ async fn news_that_a_dead_worker_left_behind_is_told_by_whoever_comes_next_and_k
 async fn while_the_cdn_hangs_what_others_left_behind_costs_a_batch_one_try() {
     let mut world = telling().await;
     world.config = Config::parse(&CONFIG.replace("60s", "1h")).unwrap();
-    world.enqueue(PAGE).await;
-    let doomed = world.sandbox().await;
-    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
-    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    publish_and_die(&world).await;
     pause(70).await;
     let other = world.sandbox().await;
     other.inject(On::every("CreateInvalidation"), Fault::Hang);
@@ -205,10 +204,7 @@ async fn while_the_cdn_hangs_what_others_left_behind_costs_a_batch_one_try() {
 #[tokio::test(start_paused = true)]
 async fn a_page_whose_origin_fails_still_tells_what_was_left_behind() {
     let world = telling().await;
-    world.enqueue(PAGE).await;
-    let doomed = world.sandbox().await;
-    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
-    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    publish_and_die(&world).await;
     pause(70).await;
     world.origin.breaks(Breaks::Unreachable);
     let other = world.sandbox().await;
@@ -221,10 +217,7 @@ async fn a_page_whose_origin_fails_still_tells_what_was_left_behind() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_knows_nobody_and_has_new_content_leaves_the_news_too() {
     let mut world = telling().await;
-    world.enqueue(PAGE).await;
-    let doomed = world.sandbox().await;
-    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
-    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    publish_and_die(&world).await;
     let knowing = world.sandbox().await;
     world.downstream = DownstreamSettings::default();
     let unknowing = world.sandbox().await;
@@ -278,10 +271,7 @@ async fn of_a_batch_whose_news_cannot_be_told_only_the_one_that_published_comes_
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_knows_nobody_leaves_the_news_to_one_that_does() {
     let mut world = telling().await;
-    world.enqueue(PAGE).await;
-    let doomed = world.sandbox().await;
-    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
-    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    publish_and_die(&world).await;
     pause(90).await;
     let knowing = world.sandbox().await;
     world.downstream = DownstreamSettings::default();
@@ -328,10 +318,7 @@ async fn an_event_that_the_bus_takes_and_refuses_comes_again() {
 #[tokio::test(start_paused = true)]
 async fn a_version_that_nobody_was_told_of_is_told_under_the_next_one() {
     let world = telling().await;
-    world.enqueue(PAGE).await;
-    let doomed = world.sandbox().await;
-    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
-    doomed.turn_killed_after(Duration::from_secs(5)).await;
+    publish_and_die(&world).await;
     pause(90).await;
     // Its age makes it render; the content is the old one.
     let sandbox = world.sandbox().await;
