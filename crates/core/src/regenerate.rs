@@ -142,6 +142,11 @@ impl Regenerator {
             ClaimOutcome::Busy { until_ms } => return Ok(busy(Busy::Claim { until_ms })),
             ClaimOutcome::Rejected(reason) => return Ok(Outcome::Rejected { reason }),
         };
+        // A sandbox that was frozen meanwhile would only stand in the way of whoever has the claim by now.
+        if self.time_left_ms(job) == 0 {
+            self.ledger.give_back(claim).await?;
+            return Ok(busy(Busy::NoTime));
+        }
         let mut lease = match self.ledger.acquire(page, self.settings.ladder.lease_ms).await {
             Ok(Acquire::Granted(lease)) => lease,
             Ok(Acquire::Held { until_ms }) => {
@@ -181,7 +186,7 @@ impl Regenerator {
             }
             rights.claim.reached(Stage::Uploaded, self.now_ms());
         }
-        // A sandbox that was frozen has timers that did not move. Its claim is somebody else's by now.
+        // Again: timers of a sandbox that was frozen did not move.
         if self.time_left_ms(job) == 0 {
             return self.give_up(rights, busy(Busy::NoTime)).await;
         }
@@ -230,7 +235,10 @@ impl Regenerator {
         let health = state.health.clone().after_failure(self.now_ms(), fastrand::u32(..));
         let next_attempt_ms = health.next_attempt_ms.unwrap_or_default();
         self.ledger.fail(rights, class, health).await?;
-        self.after_news(job, state, Outcome::Failed { class, next_attempt_ms }).await
+        let failed = Outcome::Failed { class, next_attempt_ms };
+        // Whether or not there was news and it could be told, this is what became of the request. None of its own, for it has not published.
+        self.after_news(job, state, failed.clone()).await?;
+        Ok(failed)
     }
 
     async fn give_up(&self, rights: Rights, outcome: Outcome) -> Result<Outcome, LedgerError> {

@@ -35,11 +35,13 @@ pub enum Fault {
     InProgress,
     /// The service sheds load: throttling on DynamoDB and SQS, `SlowDown` on S3.
     Throttle,
+    /// DynamoDB: the transaction is cancelled, for one of its items lies in an overloaded partition. The SDK does not send it again.
+    Overload,
 }
 
 impl Fault {
     /// All names.
-    pub const KINDS: [&'static str; 11] = [
+    pub const KINDS: [&'static str; 12] = [
         "fail-before",
         "fail-after",
         "lose-response",
@@ -51,6 +53,7 @@ impl Fault {
         "conflict",
         "in-progress",
         "throttle",
+        "overload",
     ];
 
     /// The fault's name without its numbers, for counting.
@@ -67,6 +70,7 @@ impl Fault {
             Self::Conflict => "conflict",
             Self::InProgress => "in-progress",
             Self::Throttle => "throttle",
+            Self::Overload => "overload",
         }
     }
 
@@ -74,7 +78,7 @@ impl Fault {
     pub fn applies_to(self, call: &Call) -> bool {
         match self {
             Self::Conflict => call.can_conflict(),
-            Self::InProgress => call.operation == "TransactWriteItems",
+            Self::InProgress | Self::Overload => call.operation == "TransactWriteItems",
             Self::FailBefore
             | Self::FailAfter
             | Self::LoseResponse

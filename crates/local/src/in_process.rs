@@ -19,7 +19,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 
-use self::refusals::{conflict, in_progress, internal_error, throttled};
+use self::refusals::{conflict, in_progress, internal_error, overloaded, throttled};
 use crate::engines::Engines;
 use crate::faults::{Call, Fault, Faults};
 use crate::{ACCESS_KEY, REGION, SECRET_KEY};
@@ -150,6 +150,7 @@ async fn far_side(
         Some(Fault::Conflict) => Ok(conflict(&call, request.body())),
         Some(Fault::InProgress) => Ok(in_progress()),
         Some(Fault::Throttle) => Ok(throttled(call.service)),
+        Some(Fault::Overload) => Ok(overloaded(request.body())),
     }
 }
 

@@ -2,13 +2,13 @@
 //!
 //! A thousand readers of one stale page are one wish. Having asked, an instance does not ask again about the same version for a
 //! window that doubles each time; it is never closed for good, for the regeneration may have failed. And a crawler that walks
-//! through every page of a tenant cannot start more than the tenant's budget. Pages that nobody has published yet have a budget of
-//! their own: whoever invents addresses keeps no published page from being refreshed. What does not reach the queue costs nothing.
+//! through every page of a tenant cannot start more than the tenant's budget. Where there is no page, or only the word that there is none,
+//! a budget of its own is spent: whoever invents addresses keeps no page from being refreshed. What does not reach the queue costs nothing.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-use everfresh_core::domain::page::Seen;
+use everfresh_core::domain::page::{Meta, Seen};
 use everfresh_core::domain::page_key::{PageKey, Tenant};
 use everfresh_core::domain::request::Reason;
 use lru::LruCache;
@@ -53,15 +53,17 @@ pub(crate) struct Asks {
 /// Which of a tenant's two budgets a wish is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Share {
-    Published,
-    Absent,
+    Pages,
+    /// Nothing is published there, or a 404, or a redirect: what an invented address gets.
+    Nothing,
 }
 
 impl Share {
-    fn of(seen: &Seen) -> Self {
-        match seen {
-            Seen::Absent => Share::Absent,
-            Seen::Version { .. } | Seen::Foreign { .. } | Seen::Pointer { .. } => Share::Published,
+    fn of(meta: Option<&Meta>) -> Self {
+        // Another language's row tells no status, and is a page.
+        match meta.map(|meta| meta.status.unwrap_or(200)) {
+            Some(200) => Share::Pages,
+            Some(_) | None => Share::Nothing,
         }
     }
 }
@@ -70,36 +72,38 @@ impl Share {
 struct Asked {
     /// The version it was made about.
     seen: Seen,
+    share: Share,
     at_ms: u64,
     window_ms: u64,
 }
 
 impl Asks {
-    /// A tenant's readers may start `per_minute` regenerations a minute through this instance, and as many at once; and as many again of
-    /// pages that are not there yet.
+    /// A tenant's readers may start `per_minute` regenerations a minute through this instance, and as many at once; and as many again
+    /// where there is no page.
     pub(crate) fn new(per_minute: u32) -> Self {
         Self { asked: LruCache::new(MOST_WISHES), budgets: HashMap::new(), per_minute }
     }
 
-    /// Whether to ask, about the version that was seen. Who is told to must do so, or say that it failed.
-    pub(crate) fn decide(&mut self, about: About, seen: Seen, now_ms: u64) -> Decision {
+    /// Whether to ask, about what is published now. Who is told to must do so, or say that it failed.
+    pub(crate) fn decide(&mut self, about: About, meta: Option<&Meta>, now_ms: u64) -> Decision {
+        let (seen, share) = (Seen::of(meta), Share::of(meta));
         let before = self.asked.get(&about).filter(|asked| asked.seen == seen);
         // A clock that jumped back must not keep a page quiet for longer than its window.
         if before.is_some_and(|asked| now_ms.abs_diff(asked.at_ms) < asked.window_ms) {
             return Decision::Suppressed;
         }
         let window_ms = before.map_or(FIRST_WINDOW_MS, |asked| (asked.window_ms * 2).min(LONGEST_WINDOW_MS));
-        if !self.spend((about.page.tenant().clone(), Share::of(&seen)), now_ms) {
+        if !self.spend((about.page.tenant().clone(), share), now_ms) {
             return Decision::OverBudget;
         }
-        self.asked.put(about, Asked { seen, at_ms: now_ms, window_ms });
+        self.asked.put(about, Asked { seen, share, at_ms: now_ms, window_ms });
         Decision::Ask
     }
 
     /// The wish did not reach the queue: the next reader may try again, and the tenant has its share of the budget back.
     pub(crate) fn failed(&mut self, about: &About) {
         let Some(asked) = self.asked.pop(about) else { return };
-        if let Some(budget) = self.budgets.get_mut(&(about.page.tenant().clone(), Share::of(&asked.seen))) {
+        if let Some(budget) = self.budgets.get_mut(&(about.page.tenant().clone(), asked.share)) {
             budget.give_back();
         }
     }
@@ -121,8 +125,13 @@ mod tests {
         About { page, reason, lost: false }
     }
 
-    fn version(number: u64) -> Seen {
-        Seen::Version { version: Version::next(number, None, None, 0), current_sk: None }
+    fn version(number: u64) -> Option<&'static Meta> {
+        with_status(number, Some(200))
+    }
+
+    fn with_status(number: u64, status: Option<u16>) -> Option<&'static Meta> {
+        let version = Some(Version::next(number, None, None, 0));
+        Some(Box::leak(Box::new(Meta { version, status, ..Meta::default() })))
     }
 
     #[test]
@@ -203,14 +212,20 @@ mod tests {
     fn invented_addresses_keep_no_published_page_from_being_refreshed() {
         let mut asks = Asks::new(60);
         let invented = |n| about("acme", &format!("/{n}"), Reason::Expired);
-        let asked = (0..500).filter(|n| asks.decide(invented(*n), Seen::Absent, 0) == Decision::Ask).count();
+        let asked = (0..500).filter(|n| asks.decide(invented(*n), None, 0) == Decision::Ask).count();
         assert_eq!(asked, 60);
-        let published = about("acme", "/a", Reason::Expired);
-        assert_eq!(asks.decide(published, version(1), 0), Decision::Ask);
+        // By now some of them are known not to exist, or to be elsewhere.
+        for status in [301, 308, 404, 410] {
+            assert_eq!(asks.decide(invented(2000), with_status(1, Some(status)), 0), Decision::OverBudget, "{status}");
+        }
+        for (path, status) in [("/a", Some(200)), ("/others", None)] {
+            let published = about("acme", path, Reason::Expired);
+            assert_eq!(asks.decide(published, with_status(1, status), 0), Decision::Ask, "{path}");
+        }
         // What did not reach the queue comes back to where it was taken from.
         asks.failed(&invented(0));
-        assert_eq!(asks.decide(invented(1000), Seen::Absent, 0), Decision::Ask);
-        assert_eq!(asks.decide(invented(1001), Seen::Absent, 0), Decision::OverBudget);
+        assert_eq!(asks.decide(invented(1000), None, 0), Decision::Ask);
+        assert_eq!(asks.decide(invented(1001), None, 0), Decision::OverBudget);
     }
 
     #[test]

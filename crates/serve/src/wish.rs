@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use everfresh_core::domain::artifact::locate;
 use everfresh_core::domain::freshness::Freshness;
-use everfresh_core::domain::page::Seen;
 use everfresh_core::domain::page_key::PageKey;
 use everfresh_core::domain::request::Reason;
 use everfresh_core::domain::seconds;
@@ -106,8 +105,8 @@ impl Server {
             return Asking::QueueDown;
         }
         let wish = Wish { page: page.clone(), reason, lost: lost.map(str::to_owned) };
-        let seen = Seen::of(sight.meta.as_deref());
-        let decision = self.asks.lock().unwrap_or_else(PoisonError::into_inner).decide(wish.about(), seen, now_ms);
+        let meta = sight.meta.as_deref();
+        let decision = self.asks.lock().unwrap_or_else(PoisonError::into_inner).decide(wish.about(), meta, now_ms);
         match decision {
             Decision::Ask => Asking::Ask(wish),
             Decision::Suppressed => {

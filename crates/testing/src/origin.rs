@@ -36,6 +36,8 @@ pub enum Breaks {
     No,
     /// Nobody answers.
     Unreachable,
+    /// Its address may not be asked.
+    Forbidden,
     /// The renderer itself panics.
     Panics,
     /// It never ends.
@@ -117,6 +119,7 @@ impl Renderer for Origin {
             match own.unwrap_or(site.breaks) {
                 Breaks::No => {}
                 Breaks::Unreachable => return Err(RenderFailure::Unreachable("connection refused".into())),
+                Breaks::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
                 Breaks::Panics => panic!("the renderer's own bug on {}", request.page),
                 Breaks::Hangs => std::future::pending().await,
             }

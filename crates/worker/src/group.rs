@@ -52,10 +52,12 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
     outcomes
 }
 
-/// Whether the record would be done with because of a cooldown that another one met. Then it leads too: it may have news of its own.
+/// Whether the record would be done with, or given up, because of a cooldown or a failure that another one met. Then it leads too: it may
+/// have news of its own.
 fn ends(outcome: &Outcome, record: &Record<'_>) -> bool {
     let changed = wish(record).is_some_and(|(accepted, _)| accepted.request.reason == Reason::Changed);
-    !changed && matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } })
+    let by_cooldown = !changed && matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } });
+    by_cooldown || matches!(outcome, Outcome::Failed { class, .. } if !class.retryable())
 }
 
 async fn lead(

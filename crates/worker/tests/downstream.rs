@@ -202,6 +202,81 @@ async fn while_the_cdn_hangs_what_others_left_behind_costs_a_batch_one_try() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_the_cdn_hangs_what_an_operator_published_costs_a_batch_one_try() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
+    sandbox.inject(On::every("CreateInvalidation"), Fault::Hang);
+    for _ in 0..9 {
+        world.enqueue_as(PAGE, "expired").await;
+    }
+    let before_ms = world.now_ms();
+    sandbox.turn().await;
+    assert!(world.now_ms() - before_ms < 20_000, "one try, and not nine");
+    // It falls to whichever comes next, so all of them come again.
+    assert_eq!((sandbox.total(metrics::UNTOLD), world.waiting().await, is_due(&world).await), (9, 9, true));
+    let recovered = world.sandbox().await;
+    world.drain(&recovered, LONG).await;
+    assert_eq!((forgotten(&world).len(), is_due(&world).await), (2, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn telling_takes_no_more_of_an_invocation_than_its_answers_need() {
+    let mut world = telling().await;
+    world.config = Config::parse(&CONFIG.replace("60s", "1h")).unwrap();
+    publish_and_die(&world).await;
+    pause(70).await;
+    let other = world.sandbox().await;
+    other.inject(On::every("CreateInvalidation"), Fault::Delay(Duration::from_millis(2_900)));
+    other.inject(On::every("PutEvents"), Fault::Hang);
+    world.enqueue_as(PAGE, "expired").await;
+    let event = other.receive().await;
+    let failed = other.handle(event, Duration::from_secs(18)).await.unwrap();
+    assert_eq!((failed, other.total(metrics::ALREADY_COVERED)), (Vec::new(), 1), "granted, whoever has not heard");
+    assert!(is_due(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_render_that_fails_is_told_as_that_although_an_operators_news_cannot_be_told() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
+    done(world.ledger().unpin(&world.page(PAGE), world.now_ms()).await.unwrap());
+    sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
+    world.origin.breaks(Breaks::Unreachable);
+    pause(10).await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!((sandbox.total(metrics::FAILED), world.waiting().await, is_due(&world).await), (1, 1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_news_is_not_given_up_because_another_was() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!((sandbox.total(metrics::UNTOLD), world.waiting().await), (1, 1));
+    // Now the page's origin may not be asked any more, and one that wants it changed is rejected, in one batch with the one that has to tell.
+    world.origin.breaks(Breaks::Forbidden);
+    pause(10).await;
+    for _ in 0..5 {
+        world.enqueue(PAGE).await;
+    }
+    pause(120).await;
+    sandbox.turn().await;
+    assert_eq!((sandbox.total(metrics::FAILED), world.dead_letters().await.len()), (1, 1), "one was tried");
+    let recovered = world.sandbox().await;
+    pause(900).await;
+    world.drain(&recovered, LONG).await;
+    assert_eq!((forgotten(&world).len(), is_due(&world).await), (1, false));
+    assert_eq!(world.dead_letters().await.len(), 5, "those that were tried, and not the one that has told");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_page_whose_origin_fails_still_tells_what_was_left_behind() {
     let world = telling().await;
     publish_and_die(&world).await;

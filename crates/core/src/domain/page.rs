@@ -4,10 +4,13 @@ use crate::domain::digest::Digest;
 use crate::domain::events::Event;
 use crate::domain::lease;
 use crate::domain::outcome::ErrorClass;
-use crate::domain::request::IdempotencyKey;
 use crate::domain::seconds;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;
+
+/// In `downstream_due`, where a key would stand: whichever request comes next tells. An operator tells nobody outside. Readers of what is
+/// pinned or purged ask for nothing, so whoever does that to a page sends a request too: `expired` will do.
+pub const ANY_REQUEST: &str = "";
 
 /// The published version: row `META`.
 ///
@@ -51,7 +54,7 @@ pub struct Meta {
     pub pointer: bool,
     /// The page was purged; there is no body.
     pub tombstone: bool,
-    /// The key of the request that has to tell the world outside of this version; gone once it has. Empty leaves it to any request.
+    /// The key of the request that has to tell the world outside of this version, or [`ANY_REQUEST`]; gone once it has.
     pub downstream_due: Option<String>,
 }
 
@@ -59,11 +62,6 @@ impl Meta {
     /// Whether another language's helper wrote what is published.
     pub fn is_foreign(&self) -> bool {
         self.version.is_none() || self.pointer
-    }
-
-    /// Whether the request with this key has to tell the world outside.
-    pub fn is_told_by(&self, key: &IdempotencyKey) -> bool {
-        self.downstream_due.as_deref().is_some_and(|due| due.is_empty() || due == key.as_str())
     }
 
     /// Whether a newer deployment than `mine` rendered it. Then a worker of mine must not replace it.

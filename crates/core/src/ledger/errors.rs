@@ -159,3 +159,7 @@ pub(crate) fn unfinished(doing: &'static str, refusal: Cancelled) -> LedgerError
         Cancelled::Conditions(_) => LedgerError::Unavailable { doing, why: "a condition failed twice".to_owned() },
     }
 }
+
+#[cfg(test)]
+#[path = "errors_tests.rs"]
+mod tests;

@@ -13,7 +13,7 @@ use super::rows::{self, n};
 use super::{Ledger, operation};
 use crate::chance;
 use crate::domain::health::Health;
-use crate::domain::page::{Meta, Seen, VersionRow};
+use crate::domain::page::{ANY_REQUEST, Meta, Seen, VersionRow};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 use crate::domain::version::Version;
@@ -36,10 +36,6 @@ pub enum Operation {
 
 /// How long an operator holds the lease: two round trips and patience.
 const LEASE_MS: u64 = 15_000;
-
-/// An operator tells nobody outside: the next request that comes by does, if there is anybody to tell. Readers of what is pinned or
-/// purged ask for nothing, so whoever calls these verbs sends one: `expired` will do.
-const ANY_REQUEST: &str = "";
 
 impl Ledger {
     /// Holds the published version fast until unpinned.

@@ -1,19 +1,23 @@
 //! announce, and what a request does about news that it was to tell and perhaps has not told.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::{Busy, Job, LedgerError, Meta, Outcome, PageState, Regenerator, busy};
-use crate::domain::page_key::PageKey;
+use crate::domain::page::ANY_REQUEST;
 use crate::domain::seconds;
 
-/// After a failed attempt nobody tries to tell what others left behind for so long: while the CDN hangs, that would cost each request
-/// the time of a render.
+/// After a failed attempt nobody tries to tell what is not their own for so long: while the CDN hangs, that would cost each request the
+/// time of a render.
 const SILENCE_MS: u64 = 60_000;
 
-/// What telling may take. With less time left, it is left to the next.
+/// The longest that telling may take. With less time left, what is not one's own is left to the next.
 const TELLING_MS: u64 = 15_000;
 
-/// Until when this sandbox tells nothing that others left behind.
+/// So much of an invocation is not for telling: its messages have to be answered.
+const ANSWER_MS: u64 = 2_000;
+
+/// Until when this sandbox tells nothing that is not its request's own.
 #[derive(Debug, Default)]
 pub(super) struct Silence(AtomicU64);
 
@@ -31,14 +35,16 @@ impl Regenerator {
     /// Tells the world outside of a version, if it falls to this request. If that does not succeed, neither is the request done with: its
     /// message comes again. For what others left behind nobody waits.
     pub(super) async fn announce(&self, job: &Job<'_>, meta: &Meta, outcome: Outcome) -> Outcome {
-        if !self.downstream.is_somebody() {
+        let Some(due) = meta.downstream_due.as_deref().filter(|_| self.downstream.is_somebody()) else {
+            return outcome;
+        };
+        let own = due == job.request.key.as_str();
+        let waits_for_it = own || due == ANY_REQUEST;
+        if !waits_for_it && !self.is_left_behind(meta) {
             return outcome;
         }
-        let mine = meta.is_told_by(&job.request.key);
-        if !mine && !self.is_left_behind(job, meta) {
-            return outcome;
-        }
-        if self.tell(&job.resolved.page, meta).await || !mine {
+        let told = (own || self.may_try(job)) && self.tell(job, meta).await;
+        if told || !waits_for_it {
             return outcome;
         }
         let published = matches!(outcome, Outcome::Committed { .. } | Outcome::Unchanged { .. });
@@ -69,26 +75,38 @@ impl Regenerator {
 
     /// Whether nobody may be left to tell of this version. A message that was delivered twice is gone when the first of its two workers
     /// acks it, and the second, which publishes for the same request, may die before it tells. Then whoever comes next tells.
-    fn is_left_behind(&self, job: &Job<'_>, meta: &Meta) -> bool {
-        let now_ms = self.now_ms();
-        let its_worker_is_gone = seconds::to_ms(meta.generated_at) + self.settings.ladder.claim_expiry_ms < now_ms;
-        let may_try = self.silence.0.load(Ordering::Relaxed) <= now_ms && self.time_left_ms(job) > TELLING_MS;
-        meta.downstream_due.is_some() && its_worker_is_gone && may_try
+    fn is_left_behind(&self, meta: &Meta) -> bool {
+        let claimed_until_ms = seconds::to_ms(meta.generated_at).saturating_add(self.settings.ladder.claim_expiry_ms);
+        claimed_until_ms < self.now_ms()
+    }
+
+    fn may_try(&self, job: &Job<'_>) -> bool {
+        self.silence.0.load(Ordering::Relaxed) <= self.now_ms() && self.time_left_ms(job) > TELLING_MS + ANSWER_MS
     }
 
     /// Tells everybody and takes the mark off. Returns whether that worked.
-    async fn tell(&self, page: &PageKey, meta: &Meta) -> bool {
+    async fn tell(&self, job: &Job<'_>, meta: &Meta) -> bool {
         let Some(version) = meta.version else { return true };
-        let told = self.downstream.tell_page(page, &version, meta).await;
-        if let Err(error) = told {
-            tracing::warn!(%page, %version, %error, "{page} is published, but {error}");
+        let page = &job.resolved.page;
+        let time_ms = self.time_left_ms(job).saturating_sub(ANSWER_MS).min(TELLING_MS);
+        let telling = async {
+            if let Err(error) = self.downstream.tell_page(page, &version, meta).await {
+                tracing::warn!(%page, %version, %error, "{page} is published, but {error}");
+                return false;
+            }
+            if let Err(error) = self.ledger.announced(page, &version).await {
+                tracing::warn!(%page, %version, %error, "{page} is published and told of, but will be told of again: {error}");
+                return false;
+            }
+            true
+        };
+        let told = tokio::time::timeout(Duration::from_millis(time_ms), telling).await.unwrap_or_else(|_| {
+            tracing::warn!(%page, %version, time_ms, "{page} is published, but telling of it took too long");
+            false
+        });
+        if !told {
             self.silence.0.store(self.now_ms() + SILENCE_MS, Ordering::Relaxed);
-            return false;
         }
-        if let Err(error) = self.ledger.announced(page, &version).await {
-            tracing::warn!(%page, %version, %error, "{page} is published and told of, but will be told of again: {error}");
-            return false;
-        }
-        true
+        told
     }
 }

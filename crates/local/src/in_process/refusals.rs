@@ -47,27 +47,33 @@ pub(super) fn conflict(call: &Call, body: &[u8]) -> Response<Bytes> {
             "The conditional request cannot succeed due to a conflicting operation against this resource.",
         ),
         (_, "TransactWriteItems" | "TransactGetItems") => {
-            dynamodb(StatusCode::BAD_REQUEST, "TransactionCanceledException", cancelled_by_conflict(body))
+            cancelled(body, "TransactionConflict", "Transaction is ongoing for the item")
         }
         _ => dynamodb(StatusCode::BAD_REQUEST, "TransactionConflictException", json!({})),
     }
 }
 
-/// One reason per item of the request, in order: the first is in conflict, the rest are fine.
-fn cancelled_by_conflict(body: &[u8]) -> Value {
+/// The partition of one of the transaction's items sheds load.
+pub(super) fn overloaded(body: &[u8]) -> Response<Bytes> {
+    cancelled(body, "ThrottlingError", "Throughput exceeds the current capacity of your table")
+}
+
+/// One reason per item of the request, in order: the first is this one, the rest are fine.
+fn cancelled(body: &[u8], code: &str, message: &str) -> Response<Bytes> {
     let request: Value = serde_json::from_slice(body).unwrap_or_default();
     let items = request["TransactItems"].as_array().map_or(1, Vec::len);
     let reasons: Vec<Value> = (0..items)
         .map(|index| match index {
-            0 => json!({"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}),
+            0 => json!({"Code": code, "Message": message}),
             _ => json!({"Code": "None"}),
         })
         .collect();
     let codes: Vec<&str> = reasons.iter().filter_map(|reason| reason["Code"].as_str()).collect();
-    json!({
+    let body = json!({
         "Message": format!("Transaction cancelled, please refer cancellation reasons for specific reasons [{}]", codes.join(", ")),
         "CancellationReasons": reasons,
-    })
+    });
+    dynamodb(StatusCode::BAD_REQUEST, "TransactionCanceledException", body)
 }
 
 fn dynamodb(status: StatusCode, error: &str, mut body: Value) -> Response<Bytes> {

@@ -1,0 +1,91 @@
+//! One invocation, interrupted at each await in turn: killed there, or frozen for longer than everybody waits for it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use everfresh_core::metrics;
+use everfresh_testing::{World, ladder};
+
+const PAGE: &str = "/products/42";
+
+/// Until a message is visible again that nobody has acked.
+const REDELIVERED: Duration = Duration::from_millis(401_000);
+
+/// Its five calls and the render: with fewer awaits it was not interrupted where it matters.
+const LEAST_AWAITS: u32 = 6;
+
+/// Polls so often. None if there is more to do: it stands at an await, and goes no further.
+async fn polled<F: Future + Unpin>(work: &mut F, mut polls: u32) -> Option<F::Output> {
+    poll_fn(|context| {
+        if polls == 0 {
+            return Poll::Ready(None);
+        }
+        polls -= 1;
+        Pin::new(&mut *work).poll(context).map(Some)
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_at_any_await_the_redelivery_finishes_with_one_commit() {
+    for awaits in 0.. {
+        let world = World::new().await;
+        world.origin.takes(Duration::from_secs(2));
+        let id = world.enqueue(PAGE).await;
+        let doomed = world.sandbox().await;
+        let event = doomed.receive().await;
+        let mut work = Box::pin(doomed.handle(event, time()));
+        let done = polled(&mut work, awaits).await;
+        drop(work);
+        if done.is_some() {
+            assert!(awaits > LEAST_AWAITS, "only {awaits} awaits");
+            return;
+        }
+        tokio::time::sleep(REDELIVERED).await;
+        let left = world.meta(PAGE).await;
+        let healthy = world.sandbox().await;
+        world.drain(&healthy, Duration::from_secs(60)).await;
+        assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "killed at await {awaits}");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "killed at await {awaits}");
+        let committed = healthy.total(metrics::COMMITTED) + healthy.total(metrics::UNCHANGED);
+        assert_eq!(committed, u64::from(left.is_none()), "killed at await {awaits}: once, by one of the two");
+        assert!(world.dead_letters().await.is_empty(), "killed at await {awaits}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn frozen_at_any_await_a_worker_that_thaws_replaces_nothing_newer() {
+    for awaits in 0.. {
+        let world = World::new().await;
+        world.origin.takes(Duration::from_secs(2));
+        world.enqueue(PAGE).await;
+        let frozen = world.sandbox().await;
+        let event = frozen.receive().await;
+        let mut work = Box::pin(frozen.handle(event, time()));
+        if polled(&mut work, awaits).await.is_some() {
+            assert!(awaits > LEAST_AWAITS, "only {awaits} awaits");
+            return;
+        }
+        world.origin.content("two");
+        world.enqueue(PAGE).await;
+        tokio::time::sleep(REDELIVERED).await;
+        let healthy = world.sandbox().await;
+        world.drain(&healthy, Duration::from_secs(60)).await;
+        let newer = world.meta(PAGE).await;
+        assert_eq!(world.published(PAGE).await.as_deref(), Some("two"), "frozen at await {awaits}");
+
+        // What it says now is about messages that are gone.
+        let _ = work.await;
+        assert_eq!(world.published(PAGE).await.as_deref(), Some("two"), "thawed at await {awaits}");
+        assert_eq!(world.meta(PAGE).await, newer, "thawed at await {awaits}");
+        assert_eq!(world.lock(PAGE).await, None, "thawed at await {awaits}: it stands in nobody's way");
+        assert!(world.dead_letters().await.is_empty(), "thawed at await {awaits}");
+    }
+}
+
+fn time() -> Duration {
+    Duration::from_millis(ladder().function_timeout_ms)
+}
