@@ -105,6 +105,8 @@ struct State {
 struct History {
     /// Every revision that was ever published.
     published: BTreeSet<u64>,
+    /// Every version.
+    versions: BTreeSet<String>,
     /// The newest wish that met the pin.
     wanted_ms: u64,
     /// What was wished for before a purge is granted by it: the page is gone, and unpinning brings back its newest revision.

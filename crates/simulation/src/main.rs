@@ -90,7 +90,7 @@ fn seeds(args: &Args) -> anyhow::Result<bool> {
             let report = std::panic::catch_unwind(|| run(seed, args.without, false));
             let report = match report {
                 Ok(report) => report.with_context(|| format!("seed {seed}"))?,
-                Err(_) => anyhow::bail!("seed {seed} panicked: scripts/simulate --replay {seed}"),
+                Err(_) => anyhow::bail!("seed {seed} panicked: {}", replay_command(seed, args.without)),
             };
             let Ok(mut total) = total.lock() else { return Ok(()) };
             total.0.add(&report.figures);
@@ -136,7 +136,7 @@ fn json(figures: &Figures, broken: &[(u64, Report)], traces: &BTreeMap<u64, Stri
         })
         .collect();
     serde_json::json!({
-        "runs": figures.runs, "steps": figures.steps, "messages": figures.messages, "commits": figures.commits,
+        "runs": figures.runs, "fewest_workers": figures.fewest_workers, "fewest_messages": figures.fewest_messages, "steps": figures.steps, "messages": figures.messages, "commits": figures.commits,
         "renders": figures.renders, "reads": figures.reads, "dead_letters": figures.dead_letters,
         "faults": figures.faults, "outcomes": figures.outcomes, "cancellations": figures.cancellations,
         "checks": figures.checks, "broken": broken, "trace": trace,
@@ -167,9 +167,13 @@ fn print(figures: &Figures, broken: &[(u64, Report)], without: Option<Sabotage>)
         for violation in report.violations.iter().take(3) {
             println!("{:?} broken at {} ms: {}", violation.property, violation.at_ms, violation.what);
         }
-        let guard = without.and_then(|guard| guard.to_possible_value());
-        let guard = guard.map(|value| format!(" --without {}", value.get_name())).unwrap_or_default();
-        println!("  replay: scripts/simulate --replay {seed}{guard}");
+        println!("  replay: {}", replay_command(*seed, without));
     }
     println!("\n{} of {runs} runs broke something", broken.len());
+}
+
+fn replay_command(seed: u64, without: Option<Sabotage>) -> String {
+    let guard = without.and_then(|guard| guard.to_possible_value());
+    let guard = guard.map(|value| format!(" --without {}", value.get_name())).unwrap_or_default();
+    format!("scripts/simulate --replay {seed}{guard}")
 }

@@ -3,7 +3,7 @@
 //! The embedded engine draws ids by chance and delivers in an order of its own; here the seed decides both, so that a run can be done
 //! again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lambda_events::event::sqs::{SqsMessage, SqsMessageAttribute};
@@ -35,7 +35,7 @@ pub struct Message {
     pub receives: u32,
     /// When this delivery of it was.
     pub received_ms: u64,
-    /// How many deliveries of it workers have in hand.
+    /// How many invocations have it in hand.
     pub hands: u32,
     queue: String,
     visible_ms: u64,
@@ -83,9 +83,19 @@ impl Queues {
         let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
         match target.rsplit('.').next() {
             Some("SendMessage") => {
-                let message = self.take(&body);
+                let message = self.take(&body, &body["QueueUrl"]);
                 sent(&message);
                 answer(json!({"MessageId": message.id(), "MD5OfMessageBody": ""}))
+            }
+            Some("SendMessageBatch") => {
+                let entries = body["Entries"].as_array().cloned().unwrap_or_default();
+                let mut taken = Vec::new();
+                for entry in &entries {
+                    let message = self.take(entry, &body["QueueUrl"]);
+                    sent(&message);
+                    taken.push(json!({"Id": entry["Id"], "MessageId": message.id(), "MD5OfMessageBody": ""}));
+                }
+                answer(json!({"Successful": taken, "Failed": []}))
             }
             Some("ChangeMessageVisibilityBatch") => {
                 let entries = body["Entries"].as_array().cloned().unwrap_or_default();
@@ -104,7 +114,7 @@ impl Queues {
         }
     }
 
-    fn take(&self, body: &Value) -> Message {
+    fn take(&self, body: &Value, queue: &Value) -> Message {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let attributes = body["MessageAttributes"].as_object().cloned().unwrap_or_default();
         let mut state = self.state();
@@ -118,7 +128,7 @@ impl Queues {
             receives: 0,
             received_ms: 0,
             hands: 0,
-            queue: text(&body["QueueUrl"]),
+            queue: text(queue),
             visible_ms: now_ms,
             deleted: false,
         };
@@ -156,23 +166,24 @@ impl Queues {
             message.received_ms = now_ms;
             // The same message twice in one batch.
             let copies = if twice && rng.bool() { 2 } else { 1 };
-            message.hands += copies;
-            received.extend(std::iter::repeat_n(message.clone(), copies as usize));
+            message.hands += 1;
+            received.extend(std::iter::repeat_n(message.clone(), copies));
         }
         received
     }
 
     /// An invocation with these in hand is over, one way or another.
     pub fn let_go(&self, messages: &[Message]) {
+        let numbers: BTreeSet<u64> = messages.iter().map(|message| message.number).collect();
         let mut state = self.state();
-        for message in messages {
-            if let Some(message) = state.get_mut(&message.number) {
+        for number in numbers {
+            if let Some(message) = state.get_mut(&number) {
                 message.hands -= 1;
             }
         }
     }
 
-    /// How many deliveries of such messages workers have in hand.
+    /// How many invocations have such messages in hand.
     pub fn in_hands(&self, such: impl Fn(&Message) -> bool) -> u32 {
         self.state().values().filter(|message| such(message)).map(|message| message.hands).sum()
     }

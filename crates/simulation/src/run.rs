@@ -30,9 +30,9 @@ pub const CHAOS: Duration = Duration::from_secs(300);
 /// How long everything may take to come to rest afterwards.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The fewest workers and messages of a run.
+/// The fewest workers of a run.
 pub const LEAST_WORKERS: u32 = 3;
-/// The fewest messages of a run.
+/// The fewest messages that producers send in a run.
 pub const LEAST_MESSAGES: u32 = 20;
 
 /// What a run was like.
@@ -53,6 +53,10 @@ pub struct Report {
 pub struct Figures {
     /// Runs.
     pub runs: u64,
+    /// Of all runs, how few workers one had.
+    pub fewest_workers: Option<u32>,
+    /// Of all runs, how few messages came from producers in one.
+    pub fewest_messages: Option<u32>,
     /// Requests that arrived at a service.
     pub steps: u64,
     /// Messages that a queue took.
@@ -79,6 +83,8 @@ impl Figures {
     /// Adds another run's.
     pub fn add(&mut self, other: &Figures) {
         self.runs += other.runs;
+        self.fewest_workers = self.fewest_workers.into_iter().chain(other.fewest_workers).min();
+        self.fewest_messages = self.fewest_messages.into_iter().chain(other.fewest_messages).min();
         self.steps += other.steps;
         self.messages += other.messages;
         self.commits += other.commits;
@@ -221,7 +227,7 @@ impl Sim {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn report(&self) -> Report {
+    fn report(&self, workers: u32, produced: u32) -> Report {
         let tally = self.tally();
         let mut faults = tally.happened.clone();
         let on_the_wire = tally.faults.iter().flat_map(|source| source.fired());
@@ -235,6 +241,8 @@ impl Sim {
             lines: self.wire.lines(),
             figures: Figures {
                 runs: 1,
+                fewest_workers: Some(workers),
+                fewest_messages: Some(produced),
                 steps: self.wire.steps(),
                 messages: self.queues.all().len() as u64,
                 commits: self.checker.commits(),
@@ -268,6 +276,7 @@ fn rates(rng: &mut fastrand::Rng) -> Rates {
         Fault::Conflict,
         Fault::InProgress,
         Fault::Throttle,
+        Fault::Overload,
     ];
     Rates(faults.into_iter().map(|fault| (fault, rng.u32(0..=most))).collect())
 }
@@ -296,6 +305,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
         for ending in [producer, editor, operator, foreign] {
             ending.await?;
         }
+        let produced = sim.wire.produced();
         actors::tidy_up(&sim).await;
         // Readers go on for a while, and leave before the doors are closed: each of their visits may be another message.
         for reader in readers {
@@ -313,7 +323,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
         }
         sim.checker.quiet();
         sim.checker.everybody_knows();
-        Ok(sim.report())
+        Ok(sim.report(workers, produced))
     })
 }
 

@@ -44,6 +44,8 @@ pub enum Sabotage {
     RejectBeforeAck,
     /// A commit leaves no mark that the world outside is to be told.
     NewsIsMarked,
+    /// Nor does what an operator publishes.
+    OperatorsNewsIsMarked,
     /// That mark is overlooked by everybody but its request, also when that request's message is gone.
     NewsIsFound,
     /// A pin is a mark on HEALTH: it takes no lease and does not move META.
@@ -53,7 +55,8 @@ pub enum Sabotage {
 impl Sabotage {
     /// Changes a request of this actor. None lets it pass as it is now; otherwise it is answered so and never arrives.
     pub fn request(self, actor: Actor, operation: &str, request: &mut Value, now_ms: u64) -> Option<Response<Bytes>> {
-        let victim = if self == Sabotage::PinMovesMeta { Actor::Operator } else { Actor::Worker };
+        let operators = matches!(self, Sabotage::PinMovesMeta | Sabotage::OperatorsNewsIsMarked);
+        let victim = if operators { Actor::Operator } else { Actor::Worker };
         if actor != victim {
             return None;
         }
@@ -80,7 +83,7 @@ impl Sabotage {
                     update["ExpressionAttributeValues"][value] = json!({"N": now_ms.to_string()});
                 }
             }),
-            Sabotage::NewsIsMarked => on_item(request, "META", |update| {
+            Sabotage::NewsIsMarked | Sabotage::OperatorsNewsIsMarked => on_item(request, "META", |update| {
                 let names = update["ExpressionAttributeNames"].as_object_mut();
                 for name in names.into_iter().flat_map(|names| names.values_mut()) {
                     if name == "downstream_due" {

@@ -37,6 +37,7 @@ pub struct Wire {
 struct Seen {
     trace: Sha256,
     steps: u64,
+    produced: u32,
     cancellations: BTreeMap<String, u64>,
     lines: Option<Vec<String>>,
 }
@@ -112,7 +113,10 @@ impl Wire {
         let mut response = match call.service {
             Service::Sqs => {
                 let date = httpdate(&self.clock);
-                let mut response = self.queues.call(&request, |message| self.checker.sent(message));
+                let mut response = self.queues.call(&request, |message| {
+                    self.checker.sent(message);
+                    self.seen().produced += u32::from(actor == Actor::Producer);
+                });
                 response.headers_mut().insert("date", date);
                 response
             }
@@ -177,6 +181,11 @@ impl Wire {
     /// How many requests arrived.
     pub fn steps(&self) -> u64 {
         self.seen().steps
+    }
+
+    /// How many messages of producers the queues have taken.
+    pub fn produced(&self) -> u32 {
+        self.seen().produced
     }
 
     /// Refusals by class.

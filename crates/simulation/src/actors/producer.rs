@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use everfresh_core::clients::Patience;
-use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender};
+use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Retry, Sender};
 
 use super::pause;
 use crate::check::Actor;
@@ -55,20 +55,44 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
             }
             _ => {}
         }
-        // A producer that hears nothing tries again, under the same key if it has one.
-        for _ in 0..3 {
-            if sender.send(&message).await.is_ok() {
-                break;
+        match rng.u8(0..6) {
+            // Under a key of its own, for one that is made up would not be the same in another process.
+            0 => {
+                let key = format!("once-{}", rng.u64(..));
+                message.idempotency_key = message.idempotency_key.or(IdempotencyKey::parse(&key).ok());
+                let _ = sender.clone().retrying(Retry::default()).send(&message).await;
             }
-        }
-        if rng.u8(0..6) == 0 {
-            sim.happened("double-fire");
-            let _ = sender.send(&message).await;
+            // Two calls in one moment, between which the page may change.
+            1 => {
+                sim.happened("double-fire");
+                let again = async {
+                    sim.sites.edit(&page.to_string());
+                    sender.send_once(&message).await
+                };
+                let _ = futures::future::join(sender.send_once(&message), again).await;
+            }
+            2 => {
+                let other = sim.pages.any(&mut rng);
+                let other = Message::path(other.tenant().as_str(), other.path().as_str());
+                let _ = sender.send_all(&[message.clone(), other]).await;
+            }
+            // Who hears nothing tries again, under the same key if it has one.
+            way => {
+                for _ in 0..3 {
+                    if sender.send(&message).await.is_ok() {
+                        break;
+                    }
+                }
+                if way == 3 {
+                    sim.happened("double-fire");
+                    let _ = sender.send(&message).await;
+                }
+            }
         }
         last = Some(message);
     }
     // Whatever the faults did, at least so many have arrived.
-    while (sim.queues.all().len() as u32) < messages {
+    while sim.wire.produced() < messages {
         let page = sim.pages.any(&mut rng).clone();
         let message = Message::path(page.tenant().as_str(), page.path().as_str());
         let _ = Sender::new(clean.sqs.clone(), queues.clone()).send(&message).await;

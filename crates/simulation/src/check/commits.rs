@@ -40,7 +40,10 @@ impl Checker {
 
     /// META shows another version, or another body.
     fn published(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value, before: &Rows) {
-        self.state().commits += 1;
+        let mut state = self.state();
+        state.commits += 1;
+        state.histories.entry(page.to_owned()).or_default().versions.insert(text(new, "version"));
+        drop(state);
         self.is_one_line(actor, page, request, old, new);
         self.is_news(actor, page, request, old, new);
         self.is_one_commit_per_request(page, request);

@@ -24,7 +24,8 @@ pub(super) struct News {
 impl Checker {
     /// A version with another body is news. What another language publishes is nobody's here.
     pub(super) fn is_news(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value) {
-        let changed = old.is_none_or(|old| text(old, "s3_key") != text(new, "s3_key"));
+        let content = |meta: &Value| (text(meta, "s3_key"), meta["tombstone"]["BOOL"].as_bool().unwrap_or(false));
+        let changed = old.is_none_or(|old| content(old) != content(new));
         let request = request_of_commit(request);
         let of_it = |message: &Message| page_of(message).as_deref() == Some(page) && request == Some(sk(message));
         let in_other_hands = self.queues.in_hands(of_it) > 1;
@@ -42,7 +43,7 @@ impl Checker {
         }
     }
 
-    /// A message is about to be forgotten. If its request's commit is the page's news, and no other message of that request is left,
+    /// A message is about to be forgotten. If the page's news falls to its request, and no other message of that request is left,
     /// everybody has heard. Only a worker that had it in hand already when another published for it cannot know; then the mark that the
     /// other left is enough.
     pub(super) fn tells_before_it_is_acked(&self, message: &Message) {
@@ -52,8 +53,15 @@ impl Checker {
             other.number != message.number && page_of(other).as_ref() == Some(&page) && sk(other) == sk(message)
         };
         let cannot_know = news.in_other_hands && message.received_ms <= news.at_ms && self.is_marked(&page);
-        let excused = cannot_know || self.queues.waiting().iter().any(is_other) || self.has_letter(&page);
-        if news.request == Some(sk(message)) && !excused {
+        let is_letter = |letter: &Message| page_of(letter).as_ref() == Some(&page) && sk(letter) == sk(message);
+        let rejected = self.queues.letters_ever().iter().any(is_letter);
+        let excused = cannot_know || rejected || self.queues.waiting().iter().any(is_other);
+        let falls_to_it = match &news.request {
+            Some(request) => *request == sk(message),
+            // An operator's falls to whoever comes next.
+            None => message.received_ms > news.at_ms,
+        };
+        if falls_to_it && !excused {
             self.has_been_told(&page, &news);
         }
     }
@@ -65,6 +73,20 @@ impl Checker {
                 self.has_been_told(page, &news);
             }
         }
+        for event in self.store.listeners().events() {
+            self.was_published(&event.detail);
+        }
+    }
+
+    /// Nobody hears of what was never published.
+    fn was_published(&self, detail: &Value) {
+        self.checked(Property::News);
+        let word = |name: &str| detail[name].as_str().unwrap_or_default();
+        let page = format!("{}{}", word("tenant"), word("path"));
+        let known = self.state().histories.get(&page).is_some_and(|history| history.versions.contains(word("version")));
+        if !known {
+            self.violated(Property::News, format!("somebody has heard of {detail}, which was never published"));
+        }
     }
 
     fn news_of(&self, page: &str) -> Option<News> {
@@ -75,10 +97,6 @@ impl Checker {
         let state = self.state();
         let rows = self.pages.all().find(|(name, _)| *name == page).and_then(|(_, pk)| state.partitions.get(pk));
         rows.and_then(|rows| rows.get("META")).is_some_and(|meta| meta["downstream_due"].is_object())
-    }
-
-    fn has_letter(&self, page: &str) -> bool {
-        self.queues.letters_ever().iter().any(|letter| page_of(letter).as_deref() == Some(page))
     }
 
     /// Under that version or a later one; and the CDN has forgotten what the listeners have heard of.
