@@ -15,6 +15,8 @@ use everfresh_serve::request::{Method, Request};
 use everfresh_serve::rules::conditional::{any_match, unmodified_since};
 use everfresh_serve::rules::preview::PreviewKeys;
 use everfresh_serve::rules::refusal::Refusal;
+use everfresh_serve::rules::signature::{Letter, RevalidateKeys, WINDOW_S};
+use everfresh_serve::rules::trigger::{Endpoint, Wanted, parse_after, reserved};
 
 const CONFIG: &str = include_str!("../../core/sample/everfresh.toml");
 
@@ -22,13 +24,14 @@ const CONFIG: &str = include_str!("../../core/sample/everfresh.toml");
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("message", message),
     ("config", config),
     ("keys", keys),
     ("http", http),
     ("conditional", conditional),
     ("gate", gate),
+    ("trigger", trigger),
 ];
 
 /// A message is read strictly or refused; what is read is written one way and read back as the same.
@@ -143,5 +146,57 @@ pub fn gate(bytes: &[u8]) {
         let headers = passed.artifact.headers();
         assert!(headers.iter().all(|(name, _)| name != "set-cookie" && name != "cache-control"));
         assert!(headers.iter().all(|(_, value)| !value.contains(['\r', '\n', '\0'])));
+    }
+}
+
+/// A request for regeneration is believed by nobody but for its signature, and the signature is of these words alone. One line each:
+/// method, path and query, name of the key, signature, time, nonce, request id; the body behind an empty line.
+pub fn trigger(bytes: &[u8]) {
+    const NOW_MS: u64 = 1_763_270_000_000;
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let mut lines = head.split('\n');
+    let mut line = || lines.next().unwrap_or_default();
+    let (method, target, key_id, signature) = (line(), line(), line(), line());
+    let (timestamp, nonce, request_id) = (line(), line(), line());
+    match Endpoint::find(method, target) {
+        Ok(Endpoint::Revalidate { query }) => {
+            assert!(reserved(target), "no page is there");
+            if let Ok(Wanted::Path(word) | Wanted::Tag(word)) = Wanted::parse(query, body.as_bytes()) {
+                assert!(
+                    body.contains('{') && (body.contains('\\') || body.contains(&word)),
+                    "in the caller's own words"
+                );
+            }
+        }
+        Ok(Endpoint::Request { handle, query }) => {
+            assert!(reserved(target), "no page is there");
+            let _ = (handle.parse::<Handle>(), parse_after(query));
+        }
+        Err(refused) => drop(HttpAnswer::from(refused.reply())),
+    }
+    if let Ok(keys) = RevalidateKeys::parse(body) {
+        assert!(!format!("{keys:?}").contains(body) || body.len() < 32, "no secret is shown");
+    }
+
+    let keys = RevalidateKeys::parse("cms:0123456789abcdef0123456789abcdef").expect("long enough");
+    let letter =
+        Letter { method, host: "www.acme.example", target, timestamp, nonce, request_id, body: body.as_bytes() };
+    assert!(keys.admit(key_id, signature, &letter, NOW_MS).is_err(), "nobody guesses a signature");
+    let signed = keys.sign("cms", &letter).expect("there is such a key");
+    if let Ok(admitted) = keys.admit("cms", &signed, &letter, NOW_MS) {
+        assert_eq!(admitted.nonce, nonce);
+        assert!(admitted.keep_until > NOW_MS / 1000 + WINDOW_S, "remembered for as long as it could be used again");
+        let longer = [body.as_bytes(), b"!"].concat();
+        let others = [
+            Letter { body: &longer, ..letter },
+            Letter { host: "www.globex.example", ..letter },
+            Letter { method: "PUT", ..letter },
+            Letter { request_id: "another", ..letter },
+        ];
+        for other in others {
+            let same = other.text() == letter.text();
+            assert_eq!(keys.admit("cms", &signed, &other, NOW_MS).is_ok(), same, "for one letter only");
+        }
     }
 }

@@ -61,4 +61,7 @@ proptest! {
 
     #[test]
     fn changed_origin_answers_hold(bytes in mutated("gate")) { TARGETS[5].1(&bytes); }
+
+    #[test]
+    fn changed_triggers_hold(bytes in mutated("trigger")) { TARGETS[6].1(&bytes); }
 }
