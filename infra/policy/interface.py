@@ -75,10 +75,31 @@ def allows(entry, value):
     return all(re.fullmatch(entry.get("AllowedPattern", ".*"), member) for member in members)
 
 
+# What producers, operators and whoever sets up DNS look for, and what it must be.
+OUTPUTS = {
+    "TableName": "${Table}",
+    "BucketName": "${Bucket}",
+    "QueueUrl": "${Queue}",
+    "LowPriorityQueueUrl": "${LowPriorityQueue}",
+    "DeadLetterQueueUrl": "${DeadLetterQueue}",
+    "QueueArn": "${Queue.Arn}",
+    "LowPriorityQueueArn": "${LowPriorityQueue.Arn}",
+    "DeadLetterQueueArn": "${DeadLetterQueue.Arn}",
+    "ConfigLocation": "s3://${Bucket}/everfresh.toml",
+    "WorkerFunctionName": "${WorkerFunction}",
+    "ServeFunctionName": "${ServeFunction}",
+    "ServeFunctionUrl": "${ServeFunctionUrl.FunctionUrl}",
+    "DistributionId": "${Cdn.Outputs.DistributionId}",
+    "SiteDomain": "${Cdn.Outputs.DomainName}",
+}
+
+
 @rule(
     "clients find what they need in the outputs, and nested templates get what they ask for",
-    drop("main Outputs DeadLetterQueueUrl"),
+    *[drop(f"main Outputs {name}") for name in OUTPUTS],
     put("main Outputs TableName Value", {"Ref": "Bucket"}),
+    put("main Outputs SiteDomain Value", {"Fn::GetAtt": ["Cdn", "Outputs.DistributionId"]}),
+    put("main Outputs QueueArn Value", {"Ref": "Queue"}),
     drop(f"{RESOURCES} Cdn {PROPERTIES} Parameters ServeUrl"),
     put(f"{RESOURCES} Alarms {PROPERTIES} Parameters Topic", "x"),
     drop("cdn Outputs DistributionId"),
@@ -89,11 +110,14 @@ def outputs(stack):
     for name in re.findall(r'output\("(\w+)"\)', stack.sources["crates/cli/src/target.rs"]):
         if name not in template["Outputs"]:
             yield f"the command line looks for the output {name}"
-    expected = {"TableName": "Table", "BucketName": "Bucket", "QueueUrl": "Queue", "LowPriorityQueueUrl": "LowPriorityQueue",
-                "DeadLetterQueueUrl": "DeadLetterQueue"}  # fmt: skip
-    for name, resource in expected.items():
-        if name in template["Outputs"] and stack.main().value(template["Outputs"][name]["Value"]) != f"${{{resource}}}":
-            yield f"{name}: is not {resource}"
+    missing = OUTPUTS.keys() - template["Outputs"].keys()
+    yield from (f"{name}: is missing" for name in sorted(missing))
+    for name in OUTPUTS.keys() - missing:
+        found = stack.main().value(template["Outputs"][name]["Value"])
+        if found != OUTPUTS[name]:
+            yield f"{name}: is {found}, not {OUTPUTS[name]}"
+    if missing & {"TableName", "BucketName", "ConfigLocation"}:
+        return
     adopted = stack.main(ExistingTable="old-table", ExistingBucket="old-bucket")
     found = [adopted.value(template["Outputs"][name]["Value"]) for name in ("TableName", "BucketName", "ConfigLocation")]
     if found != ["old-table", "old-bucket", "s3://old-bucket/everfresh.toml"]:
