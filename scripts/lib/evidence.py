@@ -34,6 +34,18 @@ def is_current():
     return not FIGURES.exists() or PAGE.read_text() == page(json.loads(FIGURES.read_text()))
 
 
+def gaps():
+    """What the page does not show, or of no commit that somebody else could try."""
+    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    for name in proofs.PARTS:
+        if name not in figures:
+            yield f"docs/evidence.md has nothing of {name}"
+            continue
+        if "changes" in figures[name]["commit"]:
+            yield f"docs/evidence.md has {name} of a commit with changes"
+        yield from (f"docs/evidence.md: {row['promise']}" for row in figures[name]["rows"] if not row["holds"])
+
+
 def page(figures):
     lines = ["# Evidence", "",
              "What Everfresh promises, what shows it, and the figures last obtained. `scripts/prove --write` wrote this page; each",
