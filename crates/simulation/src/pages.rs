@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use everfresh_core::config::Config;
 use everfresh_core::domain::page_key::{KeyLayout, PageKey};
 
-/// Two tenants with the same paths, and routes of both recipes.
+/// Two tenants with the same paths, and routes of both recipes; pages that grow old within a run, and one that does not, so that nothing
+/// comes after its last change.
 pub const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
@@ -33,14 +34,20 @@ render = { http = "https://origin.globex.example" }
 path       = "/p/{id}"
 revalidate = "60s"
 gate       = { must_contain = "</html>" }
+
+[[tenant.globex.route]]
+path       = "/slow/{id}"
+revalidate = "1d"
+gate       = { must_contain = "</html>" }
 "#;
 
 /// The pages that are visited, edited and wished for.
-const PATHS: [(&str, &str); 4] = [
+const PATHS: [(&str, &str); 5] = [
     ("www.acme.example", "/p/1"),
     ("www.acme.example", "/p/2"),
     ("www.acme.example", "/kept/1"),
     ("globex.example", "/p/1"),
+    ("globex.example", "/slow/1"),
 ];
 
 /// Pages by name (`tenant/path`) and by partition.
