@@ -35,7 +35,7 @@ GUARDS = ["busy-is-not-acked", "upload-before-commit", "source-before-render", "
           "news-is-found", "operators-news-is-marked"]
 # Suites with a promise of their own.
 SUITES = [("Redelivery finishes what a crash left, with one commit per request", ["crashes", "every_await", "chaos"]),
-          ("What is published the CDN forgets and listeners hear of, whoever dies in between", ["downstream"]),
+          ("What is published the CDN forgets and listeners hear of, whoever dies in between", ["downstream", "downstream_untold"]),
           ("Readers get a page while DynamoDB, S3 or SQS are down, hung or throttled", ["outages", "stampede"]),
           ("The wish for a new page is sent although the sandbox is frozen after the reply", ["freeze"]),
           ("Rows of other languages' helpers are read, replaced and never misread; 1,000 rounds of turns",
