@@ -1,46 +1,93 @@
-//! Wall-clock time, passed in rather than asked for, so that a test can hold it still, move it or skew it.
+//! Time, passed in rather than asked for, so that a test can hold it still, step it or skew it.
+//!
+//! A machine has two clocks. The wall clock says what time it is, and may be stepped at any moment by whoever corrects it. The
+//! monotonic clock says how much time has passed, and is never stepped; it may stand still while a sandbox is frozen.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use aws_smithy_async::time::TimeSource;
 
-/// A source of wall-clock time. Clones share the source.
+/// A machine's wall clock and its monotonic clock. Clones share both.
 #[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
+pub struct Clock {
+    wall: Arc<dyn Fn() -> SystemTime + Send + Sync>,
+    /// Time since some moment that stays the same. None: the wall clock is never stepped, and serves as both.
+    monotonic: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
+}
+
+/// Both clocks of a machine at one moment, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Since the Unix epoch.
+    pub(crate) wall_ms: i64,
+    /// Since a moment that stays the same.
+    pub(crate) monotonic_ms: i64,
+}
+
+impl Reading {
+    /// How far the wall clock is ahead of the monotonic one. This changes when one of them is stepped or stands still.
+    pub(crate) fn difference_ms(&self) -> i64 {
+        self.wall_ms - self.monotonic_ms
+    }
+}
 
 impl Clock {
-    /// The machine's clock.
+    /// The machine's clocks.
     pub fn system() -> Self {
-        Self::new(SystemTime::now)
+        static PROCESS_START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        Self::with_monotonic(SystemTime::now, || PROCESS_START.elapsed())
     }
 
-    /// A clock that asks `now` each time.
+    /// A clock that asks `now` each time, for both purposes.
     pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
+        Self { wall: Arc::new(now), monotonic: None }
+    }
+
+    /// A wall clock, and beside it a monotonic one that counts from any fixed moment.
+    pub fn with_monotonic(
+        wall: impl Fn() -> SystemTime + Send + Sync + 'static,
+        monotonic: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        Self { wall: Arc::new(wall), monotonic: Some(Arc::new(monotonic)) }
     }
 
     /// The present moment.
     pub fn now(&self) -> SystemTime {
-        (self.0)()
+        (self.wall)()
     }
 
     /// Milliseconds since the Unix epoch; 0 for a clock set before it.
     pub fn now_ms(&self) -> u64 {
-        let since_epoch = self.now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(millis(since_epoch(self.now()))).unwrap_or_default()
+    }
+
+    /// Both clocks, read one after the other.
+    pub(crate) fn read(&self) -> Reading {
+        let wall_ms = millis(since_epoch(self.now()));
+        let monotonic_ms = self.monotonic.as_ref().map_or(wall_ms, |monotonic| millis(monotonic()));
+        Reading { wall_ms, monotonic_ms }
     }
 
     /// The same clock, `ms` milliseconds ahead (behind if negative): another machine's opinion of the time.
     pub fn skewed_by_ms(&self, ms: i64) -> Self {
-        let inner = self.clone();
+        let inner = self.wall.clone();
         let offset = Duration::from_millis(ms.unsigned_abs());
-        Self::new(move || match ms {
-            0.. => inner.now() + offset,
-            ..0 => inner.now() - offset,
-        })
+        let wall = move || match ms {
+            0.. => inner() + offset,
+            ..0 => inner() - offset,
+        };
+        Self { wall: Arc::new(wall), monotonic: self.monotonic.clone() }
     }
+}
+
+fn since_epoch(now: SystemTime) -> Duration {
+    now.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl fmt::Debug for Clock {
@@ -72,5 +119,21 @@ mod tests {
     fn a_clock_set_before_1970_reads_zero() {
         let ancient = Clock::new(|| UNIX_EPOCH - Duration::from_secs(1));
         assert_eq!(ancient.now_ms(), 0);
+    }
+
+    #[test]
+    fn skew_leaves_the_monotonic_clock_alone() {
+        let clock = Clock::with_monotonic(|| UNIX_EPOCH + Duration::from_secs(100), || Duration::from_secs(7));
+        let reading = clock.skewed_by_ms(60_000).read();
+        assert_eq!(reading, Reading { wall_ms: 160_000, monotonic_ms: 7_000 });
+        assert_eq!(reading.difference_ms(), 153_000);
+    }
+
+    #[test]
+    fn system_clocks_agree_between_two_readings() {
+        let clock = Clock::system();
+        let (before, after) = (clock.read(), clock.read());
+        assert!(after.monotonic_ms >= before.monotonic_ms);
+        assert!(before.wall_ms > 0);
     }
 }

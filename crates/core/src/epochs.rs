@@ -31,7 +31,7 @@ impl Epochs {
         policy: &Policy,
     ) -> Result<Invalidations, LedgerError> {
         let epoch_ms = self.of(ledger, page.tenant()).await?;
-        if !needs_watermarks(meta, epoch_ms, policy) {
+        if !needs_watermarks(meta, epoch_ms, policy, ledger.time().now_ms()) {
             return Ok(Invalidations { epoch_ms, watermark_ms: None });
         }
         ledger.invalidations(page, &meta.tags, epoch_ms).await

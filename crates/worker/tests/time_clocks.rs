@@ -11,17 +11,19 @@ use everfresh_core::domain::page_key::KeyLayout;
 use everfresh_core::domain::request::IdempotencyKey;
 use everfresh_core::ledger::{Acquire, ClaimOutcome, ClaimTerms, Ledger};
 use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
 use everfresh_testing::{Make, Sandbox, World, n, number, pause, s, text};
 
 const PAGE: &str = "/products/42";
 
-/// A clock that the test moves against AWS's.
+/// A machine whose wall clock the test steps against AWS's.
 fn movable(world: &World) -> (Clock, Arc<AtomicI64>) {
     let (aws, offset_ms) = (world.clock.clone(), Arc::new(AtomicI64::new(0)));
-    let read = offset_ms.clone();
-    let clock = Clock::new(move || {
-        UNIX_EPOCH + Duration::from_millis(aws.now_ms().saturating_add_signed(read.load(Ordering::Relaxed)))
-    });
+    let (read, elapsed) = (offset_ms.clone(), aws.clone());
+    let clock = Clock::with_monotonic(
+        move || UNIX_EPOCH + Duration::from_millis(aws.now_ms().saturating_add_signed(read.load(Ordering::Relaxed))),
+        move || Duration::from_millis(elapsed.now_ms()),
+    );
     (clock, offset_ms)
 }
 
@@ -127,6 +129,50 @@ async fn a_clock_that_jumps_during_a_render_loses_no_request() {
         assert!(world.lock(PAGE).await.is_none());
         assert!(world.dead_letters().await.is_empty());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_step_during_any_write_before_the_render_loses_no_change() {
+    // The claim is the first put, the lease the second.
+    for (puts, step_ms) in [(0, 10_000), (1, 10_000), (1, 600_000), (0, -10_000), (1, -10_000)] {
+        let world = World::new().await;
+        let (clock, offset_ms) = movable(&world);
+        let sandbox = world.sandbox_on(Make::default(), clock);
+        sandbox.way.faults().inject(On::next("PutItem").after(puts), Fault::Delay(Duration::from_millis(800)));
+        world.enqueue(PAGE).await;
+        tokio::join!(sandbox.turn(), async {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            offset_ms.store(step_ms, Ordering::Relaxed);
+        });
+        world.drain(&sandbox, Duration::from_secs(1200)).await;
+        let source_ms = number(&world.meta(PAGE).await.unwrap(), "source_ms");
+        assert!(source_ms <= world.now_ms() + 2_000, "{puts} {step_ms}: {source_ms} is in AWS's future");
+        pause(3).await;
+        world.origin.content("two");
+        world.enqueue(PAGE).await;
+        world.drain(&sandbox, Duration::from_secs(1200)).await;
+        assert_eq!(world.published(PAGE).await.unwrap(), "two", "{puts} {step_ms}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn version_dated_in_the_future_covers_no_change() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    let ahead = [("source_ms", n(world.now_ms() + 600_000))];
+    let mut meta = world.meta(PAGE).await.unwrap();
+    meta.extend(ahead.map(|(name, value)| (name.to_owned(), value)));
+    let meta: Vec<_> = meta.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    world.put(&world.pk(PAGE), "META", &meta).await;
+    pause(10).await;
+    world.origin.content("two");
+    world.enqueue(PAGE).await;
+    world.drain(&sandbox, Duration::from_secs(600)).await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "two");
+    let source_ms = number(&world.meta(PAGE).await.unwrap(), "source_ms");
+    assert!(source_ms <= world.now_ms() + 2_000, "and the next version says the truth");
 }
 
 #[tokio::test(start_paused = true)]

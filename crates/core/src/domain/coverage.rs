@@ -50,8 +50,8 @@ pub fn coverage(ask: &Ask, meta: Option<&Meta>, freshness: Freshness, policy: &P
 }
 
 fn changed(sent_ms: u64, meta: Option<&Meta>, epsilon_ms: u64, now_ms: u64) -> Coverage {
-    // A row that does not say when its render began grants no change: it may have read before it.
-    let Some(source_ms) = meta.and_then(|meta| meta.source_ms) else {
+    // A row that does not say when its render began, or says what cannot be, covers no change: it may have read before it.
+    let Some(source_ms) = meta.and_then(|meta| meta.believable_source_ms(now_ms, epsilon_ms)) else {
         return Coverage::NotCovered;
     };
     let until_ms = sent_ms.saturating_add(epsilon_ms);
@@ -68,7 +68,8 @@ fn changed(sent_ms: u64, meta: Option<&Meta>, epsilon_ms: u64, now_ms: u64) -> C
 /// Whoever asked saw the page at its end, perhaps by a clock that is a little ahead of this one. A page that is just about to end is
 /// therefore no answer, unless it was made since.
 fn expired(sent_ms: u64, meta: Option<&Meta>, freshness: Freshness, epsilon_ms: u64, now_ms: u64) -> bool {
-    let made_since = meta.and_then(|meta| meta.source_ms).is_some_and(|source_ms| source_ms >= sent_ms);
+    let source_ms = meta.and_then(|meta| meta.believable_source_ms(now_ms, epsilon_ms));
+    let made_since = source_ms.is_some_and(|source_ms| source_ms >= sent_ms);
     match freshness {
         Freshness::Fresh { until_ms } => made_since || until_ms > now_ms.saturating_add(epsilon_ms),
         Freshness::Gone => true,

@@ -125,8 +125,8 @@ pub fn freshness(
 }
 
 /// Whether the tenant's epoch is newer than the page, so that its own watermarks must be looked up.
-pub fn needs_watermarks(meta: &Meta, epoch_ms: Option<u64>, policy: &Policy) -> bool {
-    epoch_ms.is_some_and(|epoch_ms| !began_after(meta, epoch_ms, policy.epsilon_ms))
+pub fn needs_watermarks(meta: &Meta, epoch_ms: Option<u64>, policy: &Policy, now_ms: u64) -> bool {
+    epoch_ms.is_some_and(|epoch_ms| !began_after(meta, epoch_ms, policy.epsilon_ms, now_ms))
 }
 
 /// Why the page is stale, and since when; none while it is fresh.
@@ -142,7 +142,7 @@ fn stale_since(
 
     // ε whoever wrote the watermark: it is a reading of one clock, and `source_ms` is one of another.
     let newest_ms = health.path_watermark_ms.max(invalidations.watermark_ms);
-    let invalidated_ms = newest_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms));
+    let invalidated_ms = newest_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms, now_ms));
     if let Some(at) = invalidated_ms {
         let ended_ms = if meta.revalidate_seconds == 0 { u64::MAX } else { ended_ms };
         return Some((Why::Invalidated, at.max(generated_ms).min(ended_ms)));
@@ -169,8 +169,8 @@ fn fresh_until_ms(meta: &Meta) -> u64 {
 }
 
 /// Whether the render of `meta` surely began at or after `at_ms`, clocks being off by less than `epsilon_ms`.
-fn began_after(meta: &Meta, at_ms: u64, epsilon_ms: u64) -> bool {
-    let began_ms = match meta.source_ms {
+fn began_after(meta: &Meta, at_ms: u64, epsilon_ms: u64, now_ms: u64) -> bool {
+    let began_ms = match meta.believable_source_ms(now_ms, epsilon_ms) {
         Some(source_ms) => source_ms,
         None => seconds::to_ms(meta.generated_at).saturating_sub(UNKNOWN_RENDER_MS),
     };

@@ -102,12 +102,19 @@ fn tag_watermark_within_clock_error_of_the_source_is_not_trusted() {
 }
 
 #[test]
+fn source_in_the_future_outlives_no_invalidation() {
+    let meta = Meta { source_ms: Some(NOW + 4_001), ..page(10) };
+    assert_eq!(by_tag(&meta, NOW - 60_000), INVALIDATED);
+    assert!(needs_watermarks(&meta, Some(NOW - 60_000), &POLICY, NOW));
+}
+
+#[test]
 fn epoch_newer_than_the_page_asks_for_its_watermarks_and_does_not_judge() {
     let meta = page(10);
     let source_ms = meta.source_ms.unwrap();
-    assert!(!needs_watermarks(&meta, None, &POLICY));
-    assert!(!needs_watermarks(&meta, Some(source_ms - 2_000), &POLICY));
-    assert!(needs_watermarks(&meta, Some(source_ms - 1_999), &POLICY));
+    assert!(!needs_watermarks(&meta, None, &POLICY, NOW));
+    assert!(!needs_watermarks(&meta, Some(source_ms - 2_000), &POLICY, NOW));
+    assert!(needs_watermarks(&meta, Some(source_ms - 1_999), &POLICY, NOW));
     let others = Invalidations { epoch_ms: Some(NOW), watermark_ms: None };
     let judged = freshness(Some(&meta), &Health::default(), &others, &POLICY, NOW);
     assert!(matches!(judged, Freshness::Fresh { .. }));
@@ -249,6 +256,7 @@ proptest! {
     ) {
         // Beyond the tolerance a clock is wrong, and time heals that.
         prop_assume!(meta.generated_at * 1000 <= now_ms + FUTURE_TOLERANCE_MS);
+        prop_assume!(meta.believable_source_ms(now_ms, POLICY.epsilon_ms) == meta.source_ms);
         let health = Health { path_watermark_ms, ..Health::default() };
         let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms };
         let policy = Policy { max_stale_seconds, ..POLICY };
@@ -303,7 +311,7 @@ proptest! {
         if began_ms <= watermark_ms {
             prop_assert_eq!(judged, INVALIDATED);
         }
-        prop_assert!(needs_watermarks(&meta, Some(watermark_ms), &POLICY) == (judged == INVALIDATED));
+        prop_assert!(needs_watermarks(&meta, Some(watermark_ms), &POLICY, 101_000) == (judged == INVALIDATED));
     }
 
     #[test]

@@ -64,6 +64,14 @@ impl Meta {
         self.version.is_none() || self.pointer
     }
 
+    /// When its render began, as far as that can be believed at `now_ms`. A render that has not begun yet by AWS's clock was dated
+    /// by a broken one: it may have read its source at any time, so it covers no request and outlives no invalidation. Twice ε, for
+    /// the clock that dated it and the one that reads it may each be off by ε.
+    pub fn believable_source_ms(&self, now_ms: u64, epsilon_ms: u64) -> Option<u64> {
+        let latest_ms = now_ms.saturating_add(epsilon_ms.saturating_mul(2));
+        self.source_ms.filter(|source_ms| *source_ms <= latest_ms)
+    }
+
     /// Whether a newer deployment than `mine` rendered it. Then a worker of mine must not replace it.
     pub fn is_newer_than_deploy(&self, mine: u64) -> bool {
         self.deploy.is_some_and(|deploy| deploy > mine)
