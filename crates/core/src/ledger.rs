@@ -16,6 +16,7 @@ mod lookup;
 mod nonce;
 mod operate;
 pub(crate) mod rows;
+mod seen;
 mod transaction;
 
 use aws_sdk_dynamodb::types::{Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
@@ -31,6 +32,7 @@ pub use self::nonce::Nonce;
 pub use self::operate::Operation;
 pub use self::rows::RowError;
 use self::rows::s;
+pub use self::seen::{Seen, UnreadableMeta};
 use crate::aws_time::AwsTime;
 use crate::clients::Clients;
 use crate::domain::page_key::{KeyLayout, PageKey};

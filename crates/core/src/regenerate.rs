@@ -19,14 +19,16 @@ use crate::domain::coverage::Coverage;
 use crate::domain::events::Stage;
 use crate::domain::gate::{Gate, Life, Passed};
 use crate::domain::outcome::{Busy, ErrorClass, Outcome};
-use crate::domain::page::{Meta, ReqStatus, Seen};
+use crate::domain::page::{Meta, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::request::{Reason, Request};
 use crate::domain::seconds;
 use crate::downstream::Downstream;
 use crate::epochs::Epochs;
 use crate::ledger::RowError;
-use crate::ledger::{Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights};
+use crate::ledger::{
+    Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights, Seen,
+};
 use crate::render::{RenderRequest, Renderer};
 
 /// What one worker regenerates with. Built once per sandbox.
@@ -295,7 +297,7 @@ impl Regenerator {
     fn publication(&self, job: &Job<'_>, state: &PageState, passed: &Passed, source_ms: u64) -> Publication {
         let page = &job.resolved.page;
         let previous = state.meta.as_ref();
-        let seen = Seen::of(previous);
+        let seen = Seen::of_page(state);
         let same = previous.filter(|meta| is_unchanged(meta, &passed.artifact) && self.has_body(job, meta));
         let downstream_due = self.downstream_due(job, previous, same.is_some());
         let meta = Meta { downstream_due, ..self.next_meta(job, &seen, passed, source_ms, same) };

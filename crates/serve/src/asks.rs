@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-use everfresh_core::domain::page::{Meta, Seen};
+use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::{PageKey, Tenant};
 use everfresh_core::domain::request::Reason;
+use everfresh_core::ledger::Seen;
 use lru::LruCache;
 
 use crate::budget::Budget;

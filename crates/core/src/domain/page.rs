@@ -78,72 +78,6 @@ impl Meta {
     }
 }
 
-/// What lookup saw of META, and so what the commit is conditioned on (I2).
-///
-/// Never `revalidate_seconds`: an invalidation sets it to zero without publishing anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// No row.
-    Absent,
-    /// One of our versions.
-    Version {
-        /// Its id.
-        version: Version,
-        /// Where the row points beside it, if anywhere: a helper that moves only the pointer leaves the id as it is.
-        current_sk: Option<String>,
-    },
-    /// Another language's row, known by what it must carry.
-    Foreign {
-        /// Its `s3_key`.
-        s3_key: String,
-        /// Its `generated_at`.
-        generated_at: u64,
-        /// Its `etag`, which tells apart two commits of one second.
-        etag: Option<String>,
-    },
-    /// A row that points at another language's version row.
-    Pointer {
-        /// Where it points.
-        current_sk: String,
-        /// What our last commit left beside the pointer, if there was one.
-        version: Option<Version>,
-        /// The `generated_at` of the version row.
-        generated_at: u64,
-    },
-}
-
-impl Seen {
-    /// What `meta` is recognised by.
-    pub fn of(meta: Option<&Meta>) -> Self {
-        match meta {
-            None => Seen::Absent,
-            Some(Meta { pointer: true, current_sk: Some(current_sk), version, generated_at, .. }) => {
-                Seen::Pointer { current_sk: current_sk.clone(), version: *version, generated_at: *generated_at }
-            }
-            Some(meta) => match meta.version {
-                Some(version) => Seen::Version { version, current_sk: meta.current_sk.clone() },
-                None => Seen::Foreign {
-                    s3_key: meta.s3_key.clone(),
-                    generated_at: meta.generated_at,
-                    etag: meta.etag.clone(),
-                },
-            },
-        }
-    }
-
-    /// The version that a commit over this row gets.
-    pub fn next_version(&self, source_ms: u64, random: u32) -> Version {
-        match self {
-            Seen::Absent => Version::next(source_ms, None, None, random),
-            Seen::Version { version, .. } => Version::next(source_ms, Some(version), None, random),
-            Seen::Foreign { generated_at, .. } => Version::next(source_ms, None, Some(*generated_at), random),
-            Seen::Pointer { version, generated_at, .. } => {
-                Version::next(source_ms, version.as_ref(), Some(*generated_at), random)
-            }
-        }
-    }
-}
-
 /// Who may publish: row `LOCK`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRow {
@@ -254,30 +188,6 @@ pub struct VersionRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn commit_is_conditioned_on_the_row_that_lookup_saw() {
-        assert_eq!(Seen::of(None), Seen::Absent);
-        let mut meta = Meta { s3_key: "k".into(), generated_at: 7, ..Meta::default() };
-        let foreign = Seen::Foreign { s3_key: "k".into(), generated_at: 7, etag: None };
-        assert!(meta.is_foreign());
-        assert_eq!(Seen::of(Some(&meta)), foreign);
-        assert_eq!(foreign.next_version(0, 1).ms(), 7_000);
-        let version = Version::next(9_000, None, None, 0);
-        meta.version = Some(version);
-        assert!(!meta.is_foreign());
-        let ours = Seen::Version { version, current_sk: None };
-        assert_eq!(Seen::of(Some(&meta)), ours);
-        assert_eq!(ours.next_version(0, 1).ms(), 9_001);
-        assert_eq!(Seen::Absent.next_version(5, 1).ms(), 5);
-    }
-
-    #[test]
-    fn path_invalidation_does_not_change_what_a_commit_is_conditioned_on() {
-        let before = Meta { s3_key: "k".into(), revalidate_seconds: 60, ..Meta::default() };
-        let after = Meta { revalidate_seconds: 0, ..before.clone() };
-        assert_eq!(Seen::of(Some(&before)), Seen::of(Some(&after)));
-    }
 
     #[test]
     fn record_past_its_ttl_counts_as_absent() {

@@ -25,16 +25,35 @@ const DIGITS: usize = 16;
 /// Times beyond this are cut, whoever wrote them: a billion versions still fit above it into 16 digits.
 const LATEST_MS: u64 = 10u64.pow(16) - 10u64.pow(9);
 
+/// The last millisecond that 16 digits can tell.
+const LAST_MS: u64 = 10u64.pow(16) - 1;
+
 impl Version {
     /// The version after `previous`: greater than it whatever the clocks say (I2).
     ///
     /// `foreign_generated_at` is the `generated_at`, in seconds, of a row that another language wrote; such a row has
     /// no version to grow from. `random` tells apart two attempts that saw the same row at the same time.
     pub fn next(source_ms: u64, previous: Option<&Version>, foreign_generated_at: Option<u64>, random: u32) -> Self {
-        let after_previous = previous.map_or(0, |previous| previous.ms + 1);
         let after_foreign = foreign_generated_at.map_or(0, seconds::to_ms);
-        let ms = source_ms.max(after_foreign).min(LATEST_MS).max(after_previous);
-        Self { ms, random }
+        let by_clock = Self { ms: source_ms.max(after_foreign).min(LATEST_MS), random };
+        match previous {
+            Some(previous) if by_clock.ms <= previous.ms => previous.successor(random),
+            Some(_) | None => by_clock,
+        }
+    }
+
+    /// In the last millisecond that 16 digits can tell, the random part counts on. Nothing follows the very last version, which
+    /// [`Version::is_last`] tells before.
+    fn successor(&self, random: u32) -> Self {
+        if self.ms < LAST_MS {
+            return Self { ms: self.ms + 1, random };
+        }
+        Self { ms: LAST_MS, random: self.random.saturating_add(1) }
+    }
+
+    /// Whether no version can follow. No worker gets here by itself: it would take a billion commits after the end of time.
+    pub fn is_last(&self) -> bool {
+        *self == Self { ms: LAST_MS, random: u32::MAX }
     }
 
     /// Its place in time, roughly: at least the moment its render began.
@@ -120,6 +139,18 @@ mod tests {
             assert!(second > first);
             assert!(second.to_string() > first.to_string());
         }
+    }
+
+    #[test]
+    fn version_at_the_end_of_the_digits_has_a_readable_successor() {
+        for text in ["9999999999999998-ffffffff", "9999999999999999-00000000", "9999999999999999-fffffffe"] {
+            let previous: Version = text.parse().unwrap();
+            let next = Version::next(NOW, Some(&previous), Some(NOW), 7);
+            assert!(next > previous, "{text}");
+            assert!(!previous.is_last());
+            assert_eq!(next.to_string().parse::<Version>(), Ok(next), "{text}");
+        }
+        assert!("9999999999999999-ffffffff".parse::<Version>().unwrap().is_last());
     }
 
     #[test]

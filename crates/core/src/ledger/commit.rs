@@ -1,22 +1,18 @@
 //! commit: publishes a version, completes its request and gives up the lease, all or nothing.
 
-use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 
 use super::acquire::Renewal;
 use super::errors::{Cancelled, LedgerError, Reason};
-use super::expressions::{
-    ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, HEALTH, LEASE_HELD, LOCK, META, PK, SK, meta_is, meta_is_foreign,
-    name,
-};
+use super::expressions::{ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, HEALTH, LEASE_HELD, LOCK, META, PK, SK, name};
 use super::rows::{self, Item, n, s};
+use super::seen::Seen;
 use super::{Claim, Ledger, operation};
 use crate::domain::events::Stage;
 use crate::domain::lease::Lease;
-use crate::domain::page::{Meta, ReqStatus, Seen};
+use crate::domain::page::{Meta, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
-use crate::domain::version::Version;
 
 /// How a commit ended.
 #[derive(Debug)]
@@ -162,24 +158,7 @@ impl Ledger {
             expression = format!("{expression} REMOVE {}", remove.join(", "));
         }
         update = update.update_expression(expression);
-        update = match seen {
-            Seen::Absent => update.condition_expression(ABSENT),
-            Seen::Version { version, current_sk } => is_still(update, Some(version), current_sk.as_deref()),
-            Seen::Foreign { s3_key, generated_at, etag } => {
-                let update = update
-                    .condition_expression(meta_is_foreign(etag.is_some()))
-                    .expression_attribute_names("#version", name::VERSION)
-                    .expression_attribute_values(":seen_key", s(s3_key))
-                    .expression_attribute_values(":null", s("NULL"))
-                    .expression_attribute_values(":seen_generated", n(*generated_at))
-                    .expression_attribute_values(":seen_generated_end", n(generated_at.saturating_add(1)));
-                match etag {
-                    Some(etag) => update.expression_attribute_values(":seen_etag", s(etag)),
-                    None => update,
-                }
-            }
-            Seen::Pointer { current_sk, version, .. } => is_still(update, version.as_ref(), Some(current_sk)),
-        };
+        update = seen.is_still(update);
         operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
     }
 
@@ -222,23 +201,6 @@ impl Ledger {
         let put = self.put(&self.pk(page), sk, ABSENT).set_item(Some(item));
         operation(put.build(), |put| TransactWriteItem::builder().put(put).build())
     }
-}
-
-/// Conditions the update on META having this version and this pointer still, or neither.
-fn is_still(update: UpdateBuilder, version: Option<&Version>, current_sk: Option<&str>) -> UpdateBuilder {
-    let mut update = update
-        .condition_expression(meta_is(version.is_some(), current_sk.is_some()))
-        .expression_attribute_names("#version", name::VERSION);
-    if let Some(version) = version {
-        update = update.expression_attribute_values(":seen_version", s(version.to_string()));
-    }
-    if let Some(sk) = current_sk {
-        update = update.expression_attribute_values(":seen_sk", s(sk));
-    }
-    if version.is_none() || current_sk.is_none() {
-        update = update.expression_attribute_values(":null", s("NULL"));
-    }
-    update
 }
 
 fn is_my_commit(row: &crate::domain::page::ReqRow, claim: &Claim) -> bool {

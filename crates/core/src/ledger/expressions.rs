@@ -81,7 +81,7 @@ pub(crate) fn claim_unchanged(has_owner: bool, has_expiry: bool) -> String {
 }
 
 /// The attribute is absent, or NULL, which is how some helpers of other languages write absent. `:null` must be the text `NULL`.
-fn none(attribute: &str) -> String {
+pub(super) fn none(attribute: &str) -> String {
     format!("(attribute_not_exists({attribute}) OR attribute_type({attribute}, :null))")
 }
 

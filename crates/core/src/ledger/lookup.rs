@@ -2,7 +2,8 @@
 
 use super::errors::{LedgerError, failed};
 use super::expressions::{HEALTH, LOCK, LOOKUP, META, PK, SK};
-use super::rows::{self, RowError, s};
+use super::rows::{self, Item, RowError, s};
+use super::seen::UnreadableMeta;
 use super::{Claim, Ledger};
 use crate::domain::health::Health;
 use crate::domain::page::{LockRow, Meta, ReqRow};
@@ -13,10 +14,12 @@ use crate::domain::request::{Handle, IdempotencyKey, req_sk};
 const MAX_SK_BYTES: usize = 1024;
 
 /// A page's rows at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageState {
     /// The published version, if there is one.
     pub meta: Option<Meta>,
+    /// In its place, a foreign row that cannot be read.
+    pub unreadable: Option<UnreadableMeta>,
     /// The lease, held or run out.
     pub lock: Option<LockRow>,
     /// Failures, pin and watermark.
@@ -62,31 +65,68 @@ impl Ledger {
             .expression_attribute_values(":health", s(HEALTH))
             .expression_attribute_values(":meta", s(META));
         let found = query.send().await.map_err(|error| failed(doing, error))?;
+        let items = match found.last_evaluated_key {
+            None => found.items.unwrap_or_default(),
+            Some(_) => self.page_rows(&pk).await?,
+        };
         let mut state = PageState::default();
-        for item in found.items() {
+        for item in &items {
             let read = match item.get(SK).and_then(|sk| sk.as_s().ok()).map(String::as_str) {
-                Some(META) => match rows::points_at(item) {
-                    None => rows::meta(item).map(|meta| state.meta = Some(meta)),
-                    Some(sk) => {
-                        // What cannot be a sort key is the name of no row, and the table would refuse to look.
-                        let pointed = match sk.len() {
-                            1..=MAX_SK_BYTES => self.item(doing, &pk, sk).await?,
-                            _ => None,
-                        };
-                        rows::pointed_meta(item, pointed.as_ref()).map(|meta| state.meta = Some(meta))
-                    }
-                },
+                Some(META) => self.read_meta(&pk, item, whom, &mut state).await?,
                 Some(LOCK) => match (rows::lock(item), whom) {
                     (Err(_), For::Reader) => Ok(()),
                     (lock, For::Worker | For::Reader) => lock.map(|lock| state.lock = Some(lock)),
                 },
                 Some(HEALTH) => rows::health(item).map(|health| state.health = health),
-                // Somebody's own row between ours is nobody's business.
+                // A row of somebody else's that sorts between ours.
                 Some(_) | None => Ok(()),
             };
-            read.map_err(|source| LedgerError::Row { doing, source })?;
+            read.map_err(in_row(doing))?;
         }
         Ok(state)
+    }
+
+    /// The page's rows by their keys. More than a megabyte of foreign rows between them ends a query before META.
+    async fn page_rows(&self, pk: &str) -> Result<Vec<Item>, LedgerError> {
+        let mut items = Vec::new();
+        // META last, as in the query: what HEALTH and LOCK say is never newer than what is published.
+        for sk in [HEALTH, LOCK, META] {
+            items.extend(self.item("lookup", pk, sk).await?);
+        }
+        Ok(items)
+    }
+
+    async fn read_meta(
+        &self,
+        pk: &str,
+        item: &Item,
+        whom: For,
+        state: &mut PageState,
+    ) -> Result<Result<(), RowError>, LedgerError> {
+        let read = match rows::points_at(item) {
+            None => rows::meta(item),
+            Some(sk) => {
+                // What cannot be a sort key is the name of no row, and the table would refuse to look.
+                let pointed = match sk.len() {
+                    1..=MAX_SK_BYTES => self.item("lookup", pk, sk).await?,
+                    _ => None,
+                };
+                rows::pointed_meta(item, pointed.as_ref())
+            }
+        };
+        Ok(match read {
+            Ok(Meta { version: Some(version), .. }) if version.is_last() && whom == For::Worker => {
+                Err(RowError::LastVersion { version, row: META.to_owned() })
+            }
+            Ok(meta) => {
+                state.meta = Some(meta);
+                Ok(())
+            }
+            Err(error) => {
+                state.unreadable = UnreadableMeta::of(item, &error);
+                if state.unreadable.is_some() { Ok(()) } else { Err(error) }
+            }
+        })
     }
 
     /// Reads the record of one request, consistently.

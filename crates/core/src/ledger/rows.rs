@@ -41,6 +41,14 @@ pub enum RowError {
         /// The row's sort key.
         row: String,
     },
+    /// Its version is the last that there is.
+    #[error("row {row} has version {version}, and none can follow it: no worker wrote that; delete the row")]
+    LastVersion {
+        /// The version.
+        version: Version,
+        /// The row's sort key.
+        row: String,
+    },
 }
 
 pub(crate) fn s(text: impl Into<String>) -> AttributeValue {
@@ -152,7 +160,7 @@ pub(crate) fn points_at(item: &Item) -> Option<&str> {
 }
 
 /// What the row at the pointer says. Of META only the life counts: nothing else beside the pointer describes what it points at.
-/// A pointer to nothing is a page without a body, long out of date: readers ask for a new one, and a commit replaces the pointer.
+/// A pointer to nothing, or to what cannot be read, is a page without a body, long out of date: readers ask for a new one, and a commit replaces the pointer.
 pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, RowError> {
     let beside = Reader(meta);
     let pointed = match version {
@@ -163,7 +171,11 @@ pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, 
             if let Some(life) = life.filter(|life| *life == 0 || !row.contains_key(name::REVALIDATE_SECONDS)) {
                 row.insert(name::REVALIDATE_SECONDS.to_owned(), n(life));
             }
-            self::meta(&row)?
+            match self::meta(&row) {
+                // A foreign row that cannot be read shows readers nothing either.
+                Err(RowError::Attribute { .. }) => Meta::default(),
+                read => read?,
+            }
         }
     };
     Ok(Meta {

@@ -1,0 +1,202 @@
+//! What lookup saw of META, on which a commit is conditioned.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::builders::UpdateBuilder;
+
+use super::expressions::{ABSENT, meta_is, meta_is_foreign, name, none};
+use super::lookup::PageState;
+use super::rows::{Item, RowError, n, s};
+use crate::domain::page::Meta;
+use crate::domain::version::Version;
+
+/// A META row without a version of ours that cannot be read. It shows readers nothing, and the next render replaces it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnreadableMeta {
+    /// What cannot be read.
+    pub error: RowError,
+    /// The attributes of the table contract as they stood there.
+    attributes: Vec<(&'static str, Option<AttributeValue>)>,
+}
+
+/// What the table contract has on a META row. A writer that publishes something else changes at least one of them.
+const CONTRACT: [&str; 6] =
+    [name::S3_KEY, name::GENERATED_AT, name::REVALIDATE_SECONDS, name::ETAG, name::TTL, name::CURRENT_SK];
+
+impl UnreadableMeta {
+    /// None if the row may not be replaced: a version of ours is never guessed over, and a newer layout is a newer worker's.
+    pub(super) fn of(item: &Item, error: &RowError) -> Option<Self> {
+        let ours = !matches!(item.get(name::VERSION), None | Some(AttributeValue::Null(_)));
+        match error {
+            RowError::Attribute { .. } if !ours => {
+                let attributes = CONTRACT.map(|attribute| (attribute, item.get(attribute).cloned()));
+                Some(Self { error: error.clone(), attributes: attributes.into() })
+            }
+            RowError::Attribute { .. } | RowError::NewerSchema { .. } | RowError::LastVersion { .. } => None,
+        }
+    }
+
+    /// Conditions the update on the row being what it was, attribute by attribute, whatever their types.
+    fn is_still(&self, mut update: UpdateBuilder) -> UpdateBuilder {
+        let mut conditions = vec![none("#version")];
+        for (index, (attribute, value)) in self.attributes.iter().enumerate() {
+            let (seen_name, seen_value) = (format!("#seen{index}"), format!(":seen{index}"));
+            update = update.expression_attribute_names(&seen_name, *attribute);
+            match value {
+                Some(value) => {
+                    conditions.push(format!("{seen_name} = {seen_value}"));
+                    update = update.expression_attribute_values(seen_value, value.clone());
+                }
+                None => conditions.push(format!("attribute_not_exists({seen_name})")),
+            }
+        }
+        update
+            .condition_expression(conditions.join(" AND "))
+            .expression_attribute_names("#version", name::VERSION)
+            .expression_attribute_values(":null", s("NULL"))
+    }
+}
+
+/// What lookup saw of META, and so what the commit is conditioned on (I2).
+///
+/// Never `revalidate_seconds`: an invalidation sets it to zero without publishing anything.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// No row.
+    Absent,
+    /// One of our versions.
+    Version {
+        /// Its id.
+        version: Version,
+        /// Where the row points beside it, if anywhere: a helper that moves only the pointer leaves the id as it is.
+        current_sk: Option<String>,
+    },
+    /// Another language's row, known by what it must carry.
+    Foreign {
+        /// Its `s3_key`.
+        s3_key: String,
+        /// Its `generated_at`.
+        generated_at: u64,
+        /// Its `etag`, which tells apart two commits of one second.
+        etag: Option<String>,
+    },
+    /// A row that points at another language's version row.
+    Pointer {
+        /// Where it points.
+        current_sk: String,
+        /// What our last commit left beside the pointer, if there was one.
+        version: Option<Version>,
+        /// The `generated_at` of the version row.
+        generated_at: u64,
+    },
+    /// A foreign row that cannot be read.
+    Unreadable(UnreadableMeta),
+}
+
+impl Seen {
+    /// What the page's META is recognised by.
+    pub(crate) fn of_page(state: &PageState) -> Self {
+        match &state.unreadable {
+            Some(row) => Seen::Unreadable(row.clone()),
+            None => Seen::of(state.meta.as_ref()),
+        }
+    }
+
+    /// What `meta` is recognised by.
+    pub fn of(meta: Option<&Meta>) -> Self {
+        match meta {
+            None => Seen::Absent,
+            Some(Meta { pointer: true, current_sk: Some(current_sk), version, generated_at, .. }) => {
+                Seen::Pointer { current_sk: current_sk.clone(), version: *version, generated_at: *generated_at }
+            }
+            Some(meta) => match meta.version {
+                Some(version) => Seen::Version { version, current_sk: meta.current_sk.clone() },
+                None => Seen::Foreign {
+                    s3_key: meta.s3_key.clone(),
+                    generated_at: meta.generated_at,
+                    etag: meta.etag.clone(),
+                },
+            },
+        }
+    }
+
+    /// The version that a commit over this row gets.
+    pub fn next_version(&self, source_ms: u64, random: u32) -> Version {
+        match self {
+            Seen::Absent | Seen::Unreadable(_) => Version::next(source_ms, None, None, random),
+            Seen::Version { version, .. } => Version::next(source_ms, Some(version), None, random),
+            Seen::Foreign { generated_at, .. } => Version::next(source_ms, None, Some(*generated_at), random),
+            Seen::Pointer { version, generated_at, .. } => {
+                Version::next(source_ms, version.as_ref(), Some(*generated_at), random)
+            }
+        }
+    }
+
+    /// Conditions the update on META still being what was seen.
+    pub(super) fn is_still(&self, update: UpdateBuilder) -> UpdateBuilder {
+        match self {
+            Seen::Absent => update.condition_expression(ABSENT),
+            Seen::Version { version, current_sk } => is_version(update, Some(version), current_sk.as_deref()),
+            Seen::Foreign { s3_key, generated_at, etag } => {
+                let update = update
+                    .condition_expression(meta_is_foreign(etag.is_some()))
+                    .expression_attribute_names("#version", name::VERSION)
+                    .expression_attribute_values(":seen_key", s(s3_key))
+                    .expression_attribute_values(":null", s("NULL"))
+                    .expression_attribute_values(":seen_generated", n(*generated_at))
+                    .expression_attribute_values(":seen_generated_end", n(generated_at.saturating_add(1)));
+                match etag {
+                    Some(etag) => update.expression_attribute_values(":seen_etag", s(etag)),
+                    None => update,
+                }
+            }
+            Seen::Pointer { current_sk, version, .. } => is_version(update, version.as_ref(), Some(current_sk)),
+            Seen::Unreadable(row) => row.is_still(update),
+        }
+    }
+}
+
+/// Conditions the update on META having this version and this pointer still, or neither.
+fn is_version(update: UpdateBuilder, version: Option<&Version>, current_sk: Option<&str>) -> UpdateBuilder {
+    let mut update = update
+        .condition_expression(meta_is(version.is_some(), current_sk.is_some()))
+        .expression_attribute_names("#version", name::VERSION);
+    if let Some(version) = version {
+        update = update.expression_attribute_values(":seen_version", s(version.to_string()));
+    }
+    if let Some(sk) = current_sk {
+        update = update.expression_attribute_values(":seen_sk", s(sk));
+    }
+    if version.is_none() || current_sk.is_none() {
+        update = update.expression_attribute_values(":null", s("NULL"));
+    }
+    update
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commit_is_conditioned_on_the_row_that_lookup_saw() {
+        assert_eq!(Seen::of(None), Seen::Absent);
+        let mut meta = Meta { s3_key: "k".into(), generated_at: 7, ..Meta::default() };
+        let foreign = Seen::Foreign { s3_key: "k".into(), generated_at: 7, etag: None };
+        assert!(meta.is_foreign());
+        assert_eq!(Seen::of(Some(&meta)), foreign);
+        assert_eq!(foreign.next_version(0, 1).ms(), 7_000);
+        let version = Version::next(9_000, None, None, 0);
+        meta.version = Some(version);
+        assert!(!meta.is_foreign());
+        let ours = Seen::Version { version, current_sk: None };
+        assert_eq!(Seen::of(Some(&meta)), ours);
+        assert_eq!(ours.next_version(0, 1).ms(), 9_001);
+        assert_eq!(Seen::Absent.next_version(5, 1).ms(), 5);
+    }
+
+    #[test]
+    fn path_invalidation_does_not_change_what_a_commit_is_conditioned_on() {
+        let before = Meta { s3_key: "k".into(), revalidate_seconds: 60, ..Meta::default() };
+        let after = Meta { revalidate_seconds: 0, ..before.clone() };
+        assert_eq!(Seen::of(Some(&before)), Seen::of(Some(&after)));
+    }
+}
