@@ -17,6 +17,7 @@ mod nonce;
 mod operate;
 pub(crate) mod rows;
 mod seen;
+mod settle;
 mod transaction;
 
 use aws_sdk_dynamodb::types::{Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
@@ -33,6 +34,7 @@ pub use self::operate::Operation;
 pub use self::rows::RowError;
 use self::rows::s;
 pub use self::seen::{Seen, UnreadableMeta};
+pub use self::settle::Settled;
 use crate::aws_time::AwsTime;
 use crate::clients::Clients;
 use crate::domain::page_key::{KeyLayout, PageKey};

@@ -77,6 +77,8 @@ pub struct Job<'a> {
     pub newest_sent_ms: u64,
     /// When the invocation ends, by the sandbox's own clock.
     pub deadline_ms: u64,
+    /// Whether an earlier delivery may have left a record.
+    pub has_record: bool,
     /// Objects that readers found missing. If the published one is among them, the same content is uploaded again.
     pub lost: &'a [&'a str],
 }
@@ -136,7 +138,8 @@ impl Regenerator {
         let page = &job.resolved.page;
         let state = self.ledger.lookup(page).await?;
         if let Some(outcome) = self.without_render(job, &state).await? {
-            return self.after_news(job, &state, outcome).await;
+            let outcome = self.after_news(job, &state, outcome).await?;
+            return Ok(self.settle(job, outcome).await);
         }
         let mut claim = match self.ledger.claim(page, self.claim_terms(job)).await? {
             ClaimOutcome::Won(claim) => claim,
@@ -222,7 +225,10 @@ impl Regenerator {
     async fn after_another_commit(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let state = self.ledger.lookup(&job.resolved.page).await?;
         match self.coverage(job, &state).await? {
-            Coverage::Covered => self.after_news(job, &state, Outcome::AlreadyCovered).await,
+            Coverage::Covered => {
+                let outcome = self.after_news(job, &state, Outcome::AlreadyCovered).await?;
+                Ok(self.settle(&Job { has_record: true, ..*job }, outcome).await)
+            }
             Coverage::NotCovered | Coverage::TooClose { .. } => Ok(Outcome::Superseded),
         }
     }

@@ -1,7 +1,9 @@
 //! Records of one page in one batch: they are regenerated once.
 
+use std::collections::HashMap;
+
 use everfresh_core::config::Resolved;
-use everfresh_core::domain::outcome::{Busy, Outcome};
+use everfresh_core::domain::outcome::{Busy, Outcome, RejectReason};
 use everfresh_core::regenerate::{Job, Regenerator};
 use everfresh_enqueue::{Reason, attributes};
 
@@ -26,16 +28,42 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
     let lost: Vec<&str> = records.iter().filter_map(|record| record.attribute(attributes::LOST)).collect();
     let mut outcomes = Vec::with_capacity(records.len());
     let mut for_the_rest = None;
+    // One key for two different requests: the first one that is not rejected has it.
+    let mut keys = HashMap::new();
     for record in records {
         if sender_sees_another_page(record) {
             outcomes.push(Outcome::Busy { why: Busy::OtherPage });
             continue;
         }
-        if let Some(outcome) = for_the_rest.as_ref().filter(|outcome| !ends(outcome, record)) {
-            outcomes.push(Outcome::clone(outcome));
+        let Some((accepted, resolved)) = wish(record) else {
+            // Only records with a page are grouped.
+            outcomes.push(Outcome::Busy { why: Busy::Unavailable });
+            continue;
+        };
+        let hash = accepted.request.request_hash();
+        if keys.get(&accepted.request.key).is_some_and(|other| *other != hash) {
+            outcomes.push(Outcome::Rejected { reason: RejectReason::KeyConflict });
             continue;
         }
-        let outcome = lead(regenerator, record, newest_sent_ms, &lost, invocation).await;
+        let job = Job {
+            request: &accepted.request,
+            resolved,
+            tenant: accepted.tenant,
+            sent_ms: record.sent_ms,
+            received_ms: invocation.received_ms,
+            newest_sent_ms,
+            deadline_ms: invocation.deadline_ms,
+            has_record: record.receive_count > 1,
+            lost: &lost,
+        };
+        if let Some(outcome) = for_the_rest.as_ref().filter(|outcome| !ends(outcome, record)) {
+            outcomes.push(regenerator.settle(&job, Outcome::clone(outcome)).await);
+            continue;
+        }
+        let outcome = regenerator.regenerate(&job).await;
+        if !matches!(outcome, Outcome::Rejected { .. }) {
+            keys.insert(&accepted.request.key, hash);
+        }
         for_the_rest = match &outcome {
             Outcome::Committed { .. } | Outcome::Unchanged { .. } => Some(Outcome::AlreadyCovered),
             // It has news to tell and could not. The others have none.
@@ -58,30 +86,6 @@ fn ends(outcome: &Outcome, record: &Record<'_>) -> bool {
     let changed = wish(record).is_some_and(|(accepted, _)| accepted.request.reason == Reason::Changed);
     let by_cooldown = !changed && matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } });
     by_cooldown || matches!(outcome, Outcome::Failed { class, .. } if !class.retryable())
-}
-
-async fn lead(
-    regenerator: &Regenerator,
-    record: &Record<'_>,
-    newest_sent_ms: u64,
-    lost: &[&str],
-    invocation: Invocation,
-) -> Outcome {
-    let Some((accepted, resolved)) = wish(record) else {
-        // Only records with a page are grouped.
-        return Outcome::Busy { why: Busy::Unavailable };
-    };
-    let job = Job {
-        request: &accepted.request,
-        resolved,
-        tenant: accepted.tenant,
-        sent_ms: record.sent_ms,
-        received_ms: invocation.received_ms,
-        newest_sent_ms,
-        deadline_ms: invocation.deadline_ms,
-        lost,
-    };
-    regenerator.regenerate(&job).await
 }
 
 /// The page that a record asks for, if it asks for one.

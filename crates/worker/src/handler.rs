@@ -204,7 +204,9 @@ impl Worker {
         if let Some((accepted, resolved)) = wish(record)
             && reason != RejectReason::KeyConflict
         {
-            let recorded = self.regenerator.ledger.record_rejection(&resolved.page, &accepted.request.key).await;
+            let request = &accepted.request;
+            let ledger = &self.regenerator.ledger;
+            let recorded = ledger.record_rejection(&resolved.page, &request.key, request.request_hash()).await;
             if let Err(error) = recorded {
                 tracing::error!(message_id = %record.message_id, %error, "a rejection could not be recorded and will be tried again");
                 return false;

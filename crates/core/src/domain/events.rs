@@ -23,6 +23,8 @@ pub enum Stage {
     Committed = 60,
     /// A new version with the old content was published.
     Unchanged = 61,
+    /// Another request's version covers this one.
+    Covered = 62,
     /// The attempt failed.
     Failed = 70,
     /// The claim was given back; the attempt does not count.
@@ -33,7 +35,7 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in their order.
-    pub const ALL: [Stage; 11] = [
+    pub const ALL: [Stage; 12] = [
         Stage::Received,
         Stage::Claimed,
         Stage::Leased,
@@ -42,6 +44,7 @@ impl Stage {
         Stage::Uploaded,
         Stage::Committed,
         Stage::Unchanged,
+        Stage::Covered,
         Stage::Failed,
         Stage::GivenBack,
         Stage::Rejected,
@@ -63,6 +66,7 @@ impl Stage {
             Stage::Uploaded => "uploaded",
             Stage::Committed => "committed",
             Stage::Unchanged => "unchanged",
+            Stage::Covered => "covered",
             Stage::Failed => "failed",
             Stage::GivenBack => "given_back",
             Stage::Rejected => "rejected",

@@ -1,13 +1,13 @@
 //! claim: the right to handle one request.
 
+use std::collections::HashMap;
+
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 
 use super::Ledger;
 use super::errors::{LedgerError, failed};
-use super::expressions::{
-    ABSENT, CLAIM_MINE, GIVE_BACK, NOT_COMPLETED, PK, RECORD_REJECTION, SK, claim_unchanged, name,
-};
+use super::expressions::{ABSENT, CLAIM_MINE, GIVE_BACK, PK, SK, claim_unchanged, name};
 use super::lookup::in_row;
 use super::rows::{self, Item, n, s};
 use crate::chance;
@@ -127,6 +127,7 @@ impl Ledger {
             match self.write_claim(&claim, known.as_ref(), &terms, now_ms).await {
                 Ok(Written::Mine) => return Ok(ClaimOutcome::Won(claim)),
                 Ok(Written::Other(row)) => known = row,
+                Ok(Written::Conflict) => return Ok(ClaimOutcome::Busy { until_ms: now_ms }),
                 // No answer to any of the SDK's attempts. The write may have been applied all the same.
                 Err(error) => match self.claimed(&claim).await? {
                     Some(row) if row.owner.as_deref() == Some(&owner) => known = Some(row),
@@ -154,23 +155,11 @@ impl Ledger {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         put = match known {
             None => put.condition_expression(ABSENT),
-            Some(row) => {
-                let mut put = put
-                    .condition_expression(claim_unchanged(row.owner.is_some(), row.claim_expires_ms.is_some()))
-                    .expression_attribute_names("#status", name::STATUS)
-                    .expression_attribute_names("#owner", name::OWNER)
-                    .expression_attribute_values(":old_status", s(row.status.as_str()));
-                if row.owner.is_none() || row.claim_expires_ms.is_none() {
-                    put = put.expression_attribute_values(":null", s("NULL"));
-                }
-                if let Some(owner) = &row.owner {
-                    put = put.expression_attribute_values(":old_owner", s(owner));
-                }
-                if let Some(expiry) = row.claim_expires_ms {
-                    put = put.expression_attribute_values(":old_expiry", n(expiry));
-                }
-                put
-            }
+            Some(row) => put
+                .condition_expression(claim_unchanged(row.owner.is_some(), row.claim_expires_ms.is_some()))
+                .expression_attribute_names("#status", name::STATUS)
+                .expression_attribute_names("#owner", name::OWNER)
+                .set_expression_attribute_values(Some(unchanged_values(row))),
         };
         match put.send().await {
             Ok(_) => Ok(Written::Mine),
@@ -179,6 +168,8 @@ impl Ledger {
                     let row = refusal.item().map(rows::req).transpose().map_err(in_row(doing))?;
                     Ok(Written::Other(row))
                 }
+                // The request's other copy commits in this very moment.
+                Some(refusal) if refusal.meta().code() == Some("TransactionConflictException") => Ok(Written::Conflict),
                 Some(_) | None => Err(failed(doing, error)),
             },
         }
@@ -209,33 +200,9 @@ impl Ledger {
             },
         }
     }
-
-    /// Records that the request was given up, so that a redrive from now on starts counting anew.
-    pub async fn record_rejection(&self, page: &PageKey, key: &IdempotencyKey) -> Result<(), LedgerError> {
-        let now_ms = self.now_ms();
-        let update = self
-            .dynamodb
-            .update_item()
-            .table_name(&self.table)
-            .key(PK, s(self.pk(page)))
-            .key(SK, s(req_sk(key)))
-            .update_expression(RECORD_REJECTION)
-            // Only a record that is there and was not completed meanwhile.
-            .condition_expression(NOT_COMPLETED)
-            .expression_attribute_names("#status", name::STATUS)
-            .expression_attribute_values(":now", n(now_ms))
-            .expression_attribute_values(":completed", s(ReqStatus::Completed.as_str()));
-        match update.send().await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(()),
-                Some(_) | None => Err(failed("recording a rejection", error)),
-            },
-        }
-    }
 }
 
-pub(super) fn given_back_values(claim: &Claim) -> std::collections::HashMap<String, AttributeValue> {
+pub(super) fn given_back_values(claim: &Claim) -> HashMap<String, AttributeValue> {
     [
         (":owner", s(&claim.owner)),
         (":started", s(ReqStatus::Started.as_str())),
@@ -251,6 +218,19 @@ enum Written {
     Mine,
     /// Somebody else's record stands there; none if it vanished between write and answer.
     Other(Option<ReqRow>),
+    /// A transaction is at the record.
+    Conflict,
+}
+
+/// The values of [`claim_unchanged`].
+pub(super) fn unchanged_values(row: &ReqRow) -> HashMap<String, AttributeValue> {
+    let mut values = vec![(":old_status", s(row.status.as_str()))];
+    if row.owner.is_none() || row.claim_expires_ms.is_none() {
+        values.push((":null", s("NULL")));
+    }
+    values.extend(row.owner.as_ref().map(|owner| (":old_owner", s(owner))));
+    values.extend(row.claim_expires_ms.map(|expiry| (":old_expiry", n(expiry))));
+    values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn started(claim: &Claim, terms: &ClaimTerms<'_>, now_ms: u64) -> Item {

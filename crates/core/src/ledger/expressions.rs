@@ -135,10 +135,10 @@ pub(crate) const WATERMARK_RISES: &str = "attribute_not_exists(watermark_ms) OR 
 pub(crate) const PATH_WATERMARK_STAYS: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms <= :at";
 
 /// The first rejection's moment: a redrive is sent after it.
-pub(crate) const RECORD_REJECTION: &str = "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now)";
+pub(crate) const RECORD_REJECTION: &str = "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now), events = :events";
 
-/// A record that is there and was not completed meanwhile: only such a one is given up.
-pub(crate) const NOT_COMPLETED: &str = "attribute_exists(pk) AND #status <> :completed";
+/// Another request's version covers this one. No owner: there is no commit that a late worker could take for its own.
+pub(crate) const COMPLETE_COVERED: &str = "SET #status = :completed, events = :events REMOVE #owner";
 
 /// A longer lease, and a row that outlives it.
 pub(crate) const PROLONG: &str = "SET lease_expires_at = :until, #ttl = :ttl";

@@ -5,8 +5,10 @@ use super::{Reason, Regenerator, ReqStatus, busy};
 use crate::domain::coverage::{Ask, coverage};
 use crate::domain::freshness::freshness;
 use crate::domain::invalidations::Invalidations;
+use crate::domain::outcome::RejectReason;
 use crate::domain::page::Meta;
 use crate::domain::seconds;
+use crate::ledger::Settled;
 
 impl Regenerator {
     /// What becomes of the request without a render; none if it takes one. Costs no write but for a wish on a pinned page.
@@ -72,10 +74,33 @@ impl Regenerator {
     /// It cannot be told whether the published render saw the change. Unless it was this very request's.
     async fn too_close(&self, job: &Job<'_>, until_ms: u64) -> Result<Outcome, LedgerError> {
         let record = self.ledger.request(&job.resolved.page, &job.request.key).await?;
-        let hash = job.request.request_hash().to_string();
-        let record = record.filter(|row| row.counts(self.now_ms()));
-        let replayed = record.is_some_and(|row| row.status == ReqStatus::Completed && row.request_hash == hash);
-        Ok(if replayed { Outcome::Replayed } else { Outcome::TooClose { until_ms } })
+        let Some(record) = record.filter(|row| row.counts(self.now_ms())) else {
+            return Ok(Outcome::TooClose { until_ms });
+        };
+        if record.request_hash != job.request.request_hash().to_string() {
+            return Ok(Outcome::Rejected { reason: RejectReason::KeyConflict });
+        }
+        Ok(match record.status {
+            ReqStatus::Completed => Outcome::Replayed,
+            ReqStatus::Started | ReqStatus::Failed => Outcome::TooClose { until_ms },
+        })
+    }
+
+    /// Completes the record that earlier deliveries left of a request which is covered now. That is for whoever asks how far the
+    /// request has come, so a table that does not answer is no reason to deliver the message again.
+    pub async fn settle(&self, job: &Job<'_>, outcome: Outcome) -> Outcome {
+        if outcome != Outcome::AlreadyCovered || !job.has_record {
+            return outcome;
+        }
+        let page = &job.resolved.page;
+        match self.ledger.settle_covered(page, &job.request.key, job.request.request_hash()).await {
+            Ok(Settled::Done) => outcome,
+            Ok(Settled::KeyConflict) => Outcome::Rejected { reason: RejectReason::KeyConflict },
+            Err(error) => {
+                tracing::warn!(%page, %error, "the record of a covered request could not be completed: {error}");
+                outcome
+            }
+        }
     }
 
     /// A pinned page remembers that somebody wanted it newer; unpinning then regenerates it.

@@ -1,0 +1,158 @@
+//! settle: what a record says of a request that ends without a commit of its own.
+//!
+//! A request that another one's render covers, or that goes to the dead-letter queue, publishes nothing. Its record, where there is
+//! one, must not say for ever that a worker is at it.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::Ledger;
+use super::claim::unchanged_values;
+use super::errors::{LedgerError, failed};
+use super::expressions::{ABSENT, COMPLETE_COVERED, PK, RECORD_REJECTION, SK, claim_unchanged, name};
+use super::rows::{self, Item, n, s};
+use crate::domain::claim::record_ttl;
+use crate::domain::digest::Digest;
+use crate::domain::events::{self, Event, Stage};
+use crate::domain::page::{ReqRow, ReqStatus};
+use crate::domain::page_key::PageKey;
+use crate::domain::request::{IdempotencyKey, req_sk};
+
+/// How often a record is judged anew because it changed between reading and writing.
+const ROUNDS: usize = 4;
+
+/// What the record of a covered request says now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// That it is completed; or a worker is at it, who will say so; or there is no record.
+    Done,
+    /// It belongs to another request with the same key.
+    KeyConflict,
+}
+
+impl Ledger {
+    /// Completes the record of a request that the published version covers. A live claim is left to its owner.
+    ///
+    /// The owner goes with it: a worker that comes back late must not take this for its own commit.
+    pub async fn settle_covered(
+        &self,
+        page: &PageKey,
+        key: &IdempotencyKey,
+        request_hash: Digest,
+    ) -> Result<Settled, LedgerError> {
+        for _ in 0..ROUNDS {
+            let now_ms = self.now_ms();
+            let Some(row) = self.request(page, key).await?.filter(|row| row.counts(now_ms)) else {
+                return Ok(Settled::Done);
+            };
+            if row.request_hash != request_hash.to_string() {
+                return Ok(Settled::KeyConflict);
+            }
+            if row.status == ReqStatus::Completed || is_live(&row, now_ms) {
+                return Ok(Settled::Done);
+            }
+            let completed = (":completed", s(ReqStatus::Completed.as_str()));
+            if self.update_record(page, key, &row, Stage::Covered, COMPLETE_COVERED, completed).await? {
+                return Ok(Settled::Done);
+            }
+        }
+        Ok(Settled::Done)
+    }
+
+    /// Records that the request goes to the dead-letter queue, so that a redrive from now on starts counting anew, and so that
+    /// whoever asks for the request learns of it. A request that was completed meanwhile stays so.
+    pub async fn record_rejection(
+        &self,
+        page: &PageKey,
+        key: &IdempotencyKey,
+        request_hash: Digest,
+    ) -> Result<(), LedgerError> {
+        for _ in 0..ROUNDS {
+            let written = match self.request(page, key).await? {
+                None => self.put_rejection(page, key, request_hash).await?,
+                Some(row) if row.status == ReqStatus::Completed => return Ok(()),
+                Some(row) if row.request_hash != request_hash.to_string() => return Ok(()),
+                Some(row) => {
+                    let now = (":now", n(self.now_ms()));
+                    self.update_record(page, key, &row, Stage::Rejected, RECORD_REJECTION, now).await?
+                }
+            };
+            if written {
+                return Ok(());
+            }
+        }
+        let why = "the record changes faster than it can be written".to_owned();
+        Err(LedgerError::Unavailable { doing: "recording a rejection", why })
+    }
+
+    /// Writes over the record if it still is the one that was read. Returns whether it was.
+    async fn update_record(
+        &self,
+        page: &PageKey,
+        key: &IdempotencyKey,
+        row: &ReqRow,
+        stage: Stage,
+        expression: &str,
+        value: (&str, AttributeValue),
+    ) -> Result<bool, LedgerError> {
+        let now_ms = self.now_ms();
+        let mut events = row.events.clone();
+        let attempt = events::next_attempt(&events).saturating_sub(1).max(1);
+        events::record(&mut events, Event::new(attempt, stage, now_ms));
+        let update = self
+            .dynamodb
+            .update_item()
+            .table_name(&self.table)
+            .key(PK, s(self.pk(page)))
+            .key(SK, s(req_sk(key)))
+            .update_expression(expression)
+            .condition_expression(claim_unchanged(row.owner.is_some(), row.claim_expires_ms.is_some()))
+            .expression_attribute_names("#status", name::STATUS)
+            .expression_attribute_names("#owner", name::OWNER)
+            .set_expression_attribute_values(Some(unchanged_values(row)))
+            .expression_attribute_values(value.0, value.1)
+            .expression_attribute_values(":events", rows::events(&events));
+        match update.send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.as_service_error() {
+                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(false),
+                Some(refusal) if refusal.meta().code() == Some("TransactionConflictException") => Ok(false),
+                Some(_) | None => Err(failed("settling a record", error)),
+            },
+        }
+    }
+
+    async fn put_rejection(
+        &self,
+        page: &PageKey,
+        key: &IdempotencyKey,
+        request_hash: Digest,
+    ) -> Result<bool, LedgerError> {
+        let now_ms = self.now_ms();
+        let events = [Event::new(1, Stage::Received, now_ms), Event::new(1, Stage::Rejected, now_ms)];
+        let item: Item = [
+            (PK, s(self.pk(page))),
+            (SK, s(req_sk(key))),
+            (name::REQUEST_HASH, s(request_hash.to_string())),
+            (name::STATUS, s(ReqStatus::Failed.as_str())),
+            (name::TTL, n(record_ttl(now_ms))),
+            (name::ATTEMPTS, n(0u64)),
+            (name::REJECTED_AT_MS, n(now_ms)),
+            (name::EVENTS, rows::events(&events)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        let put = self.dynamodb.put_item().table_name(&self.table).set_item(Some(item)).condition_expression(ABSENT);
+        match put.send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.as_service_error() {
+                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(false),
+                Some(_) | None => Err(failed("recording a rejection", error)),
+            },
+        }
+    }
+}
+
+/// Whether a worker is at it. A record without an expiry is a foreign helper's, of which nothing is known.
+fn is_live(row: &ReqRow, now_ms: u64) -> bool {
+    row.status == ReqStatus::Started && row.claim_expires_ms.is_none_or(|expires_ms| expires_ms > now_ms)
+}

@@ -1,0 +1,139 @@
+//! What a request's record says when the request ends without a commit of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use everfresh_core::domain::events::Stage;
+use everfresh_core::domain::request::IdempotencyKey;
+use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
+use everfresh_testing::{World, n, pause, s};
+
+const PAGE: &str = "/products/42";
+
+fn message(key: &str, reason: &str) -> String {
+    format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"{reason}","idempotency_key":"{key}"}}"#)
+}
+
+/// The stages of a request, in order.
+async fn stages(world: &World, key: &str) -> Vec<Stage> {
+    let key = IdempotencyKey::parse(key).unwrap();
+    let record = world.ledger().request(&world.page(PAGE), &key).await.unwrap().unwrap();
+    record.events.iter().filter_map(|event| event.stage()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_given_back_and_then_covered_is_completed() {
+    let world = World::new().await;
+    let (late, quick) = (world.sandbox().await, world.sandbox().await);
+    world.send(&message("late", "changed")).await;
+    // Its lease is taken between lookup and acquire, so that it gives its claim back.
+    late.way.faults().inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(2)));
+    world.origin.takes(Duration::from_secs(10));
+    tokio::join!(late.turn(), async {
+        pause(1).await;
+        world.enqueue(PAGE).await;
+        quick.turn().await;
+    });
+    assert_eq!(world.status(PAGE, "late").await, "STARTED");
+    assert_eq!(stages(&world, "late").await.last(), Some(&Stage::GivenBack));
+    // Another change is rendered, which covers both.
+    pause(5).await;
+    world.origin.takes(Duration::ZERO);
+    world.send(&message("next", "changed")).await;
+    quick.turn().await;
+    world.drain(&quick, Duration::from_secs(600)).await;
+    assert_eq!(world.status(PAGE, "late").await, "COMPLETED");
+    assert_eq!(world.waiting().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn record_of_a_crashed_worker_is_completed_when_covered() {
+    let world = World::new().await;
+    let crashed = world.sandbox().await;
+    world.origin.takes(Duration::from_secs(20));
+    world.send(&message("crashed", "changed")).await;
+    crashed.turn_killed_after(Duration::from_secs(5)).await;
+    world.origin.takes(Duration::ZERO);
+    pause(100).await;
+    // A request of somebody else is rendered first.
+    let worker = world.sandbox().await.one_by_one();
+    world.send(&message("other", "changed")).await;
+    world.drain(&worker, Duration::from_secs(2_000)).await;
+    assert_eq!(world.status(PAGE, "other").await, "COMPLETED");
+    assert_eq!(world.status(PAGE, "crashed").await, "COMPLETED");
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicting_transaction_on_a_claim_is_contention() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    sandbox.way.faults().inject(On::next("PutItem"), Fault::Conflict);
+    let id = world.enqueue(PAGE).await;
+    sandbox.turn().await;
+    assert_eq!(sandbox.total(metrics::LOCK_CONTENTION), 1);
+    world.drain(&sandbox, Duration::from_secs(600)).await;
+    assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_rejected_without_a_claim_leaves_a_record() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let held = [("lease_token", s("alive")), ("lease_expires_at", n(world.now_ms() / 1000 + 600))];
+    world.put(&world.pk(PAGE), "LOCK", &held).await;
+    let id = world.enqueue(PAGE).await;
+    let mut event = sandbox.receive().await;
+    event.records[0].attributes.insert("ApproximateReceiveCount".into(), "90".into());
+    sandbox.handle(event, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(world.dead_letters().await.len(), 1);
+    assert_eq!(world.status(PAGE, &id).await, "FAILED");
+    assert_eq!(stages(&world, &id).await, [Stage::Received, Stage::Rejected]);
+    assert!(world.req(PAGE, &id).await.unwrap().contains_key("rejected_at_ms"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejection_after_attempts_is_an_event_of_the_record() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.breaks(everfresh_testing::Breaks::Unreachable);
+    world.send(&message("k", "changed")).await;
+    world.drain(&sandbox, Duration::from_secs(20_000)).await;
+    assert_eq!(world.dead_letters().await.len(), 1);
+    assert_eq!(stages(&world, "k").await.last(), Some(&Stage::Rejected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn same_key_with_other_inputs_is_rejected_in_one_batch() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.send(&message("k", "changed")).await;
+    world.send(&message("k", "expired")).await;
+    world.drain(&sandbox, Duration::from_secs(600)).await;
+    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    assert_eq!(world.dead_letters().await.len(), 1);
+    assert_eq!(world.origin.renders(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn same_key_with_other_inputs_is_rejected_where_the_record_is_read() {
+    // Too close to tell: the record is read at the first delivery.
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.send(&message("k", "expired")).await;
+    sandbox.turn().await;
+    world.send(&message("k", "changed")).await;
+    sandbox.turn().await;
+    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    // Covered: the record is read if the message was delivered before.
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.send(&message("k", "changed")).await;
+    sandbox.turn().await;
+    world.send(&message("k", "expired")).await;
+    let mut event = sandbox.receive().await;
+    event.records[0].attributes.insert("ApproximateReceiveCount".into(), "2".into());
+    sandbox.handle(event, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    assert_eq!(world.dead_letters().await.len(), 1);
+}
