@@ -138,7 +138,8 @@ pub(crate) const PATH_WATERMARK_STAYS: &str = "attribute_not_exists(path_waterma
 pub(crate) const RECORD_REJECTION: &str = "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now), events = :events";
 
 /// Another request's version covers this one. No owner: there is no commit that a late worker could take for its own.
-pub(crate) const COMPLETE_COVERED: &str = "SET #status = :completed, events = :events REMOVE #owner";
+pub(crate) const COMPLETE_COVERED: &str =
+    "SET #status = :completed, result_s3_key = :key, events = :events REMOVE #owner";
 
 /// A longer lease, and a row that outlives it.
 pub(crate) const PROLONG: &str = "SET lease_expires_at = :until, #ttl = :ttl";

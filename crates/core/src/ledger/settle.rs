@@ -30,7 +30,8 @@ pub enum Settled {
 }
 
 impl Ledger {
-    /// Completes the record of a request that the published version covers. A live claim is left to its owner.
+    /// Completes the record of a request that the published version covers. A live claim is left to its owner, and the record of a
+    /// request for a purged page as it is.
     ///
     /// The owner goes with it: a worker that comes back late must not take this for its own commit.
     pub async fn settle_covered(
@@ -50,8 +51,12 @@ impl Ledger {
             if row.status == ReqStatus::Completed || is_live(&row, now_ms) {
                 return Ok(Settled::Done);
             }
-            let completed = (":completed", s(ReqStatus::Completed.as_str()));
-            if self.update_record(page, key, &row, Stage::Covered, COMPLETE_COVERED, completed).await? {
+            // Foreign helpers answer a replay with this body. A purged page has none.
+            let Some(meta) = self.lookup(page).await?.meta.filter(|meta| !meta.tombstone) else {
+                return Ok(Settled::Done);
+            };
+            let values = [(":completed", s(ReqStatus::Completed.as_str())), (":key", s(meta.s3_key))];
+            if self.update_record(page, key, &row, Stage::Covered, COMPLETE_COVERED, values).await? {
                 return Ok(Settled::Done);
             }
         }
@@ -72,8 +77,8 @@ impl Ledger {
                 Some(row) if row.status == ReqStatus::Completed => return Ok(()),
                 Some(row) if row.request_hash != request_hash.to_string() => return Ok(()),
                 Some(row) => {
-                    let now = (":now", n(self.now_ms()));
-                    self.update_record(page, key, &row, Stage::Rejected, RECORD_REJECTION, now).await?
+                    let values = [(":now", n(self.now_ms()))];
+                    self.update_record(page, key, &row, Stage::Rejected, RECORD_REJECTION, values).await?
                 }
             };
             if written {
@@ -92,12 +97,15 @@ impl Ledger {
         row: &ReqRow,
         stage: Stage,
         expression: &str,
-        value: (&str, AttributeValue),
+        more_values: impl IntoIterator<Item = (&'static str, AttributeValue)>,
     ) -> Result<bool, LedgerError> {
         let now_ms = self.now_ms();
         let mut events = row.events.clone();
         let attempt = events::next_attempt(&events).saturating_sub(1).max(1);
         events::record(&mut events, Event::new(attempt, stage, now_ms));
+        let mut values = unchanged_values(row);
+        values.insert(":events".to_owned(), rows::events(&events));
+        values.extend(more_values.into_iter().map(|(name, value)| (name.to_owned(), value)));
         let update = self
             .dynamodb
             .update_item()
@@ -108,9 +116,7 @@ impl Ledger {
             .condition_expression(claim_unchanged(row.owner.is_some(), row.claim_expires_ms.is_some()))
             .expression_attribute_names("#status", name::STATUS)
             .expression_attribute_names("#owner", name::OWNER)
-            .set_expression_attribute_values(Some(unchanged_values(row)))
-            .expression_attribute_values(value.0, value.1)
-            .expression_attribute_values(":events", rows::events(&events));
+            .set_expression_attribute_values(Some(values));
         match update.send().await {
             Ok(_) => Ok(true),
             Err(error) => match error.as_service_error() {
