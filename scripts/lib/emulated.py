@@ -1,6 +1,7 @@
 """A stack on an emulator of AWS: ministack, the TLS front before it, an origin, and template.yaml deployed."""
 
 import http.client
+import ipaddress
 import json
 import os
 import pathlib
@@ -52,6 +53,16 @@ def free_port():
         return free.getsockname()[1]
 
 
+def private_address():
+    """An address of this machine that a tenant with a private network may have: functions never ask loopback."""
+    networks = [ipaddress.ip_network(text) for text in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")]
+    for text in subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split():
+        address = ipaddress.ip_address(text)
+        if any(address in network for network in networks):
+            return address
+    raise AssertionError("this machine has no private address for the origin: give it one, as root, with ip address add 10.254.0.1/32 dev lo")
+
+
 class Threads(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -61,14 +72,19 @@ class Threads(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+class ThreadsOnIpv6(Threads):
+    address_family = socket.AF_INET6
+
+
 class Server(BaseHTTPRequestHandler):
-    """A server on loopback, in threads of its own."""
+    """A server in threads of its own, on loopback unless told otherwise."""
 
     protocol_version = "HTTP/1.1"
 
     @classmethod
-    def listen(cls, **attributes):
-        server = Threads(("127.0.0.1", 0), type(cls.__name__, (cls,), attributes))
+    def listen(cls, address=ipaddress.ip_address("127.0.0.1"), **attributes):
+        threads = Threads if address.version == 4 else ThreadsOnIpv6
+        server = threads((str(address), 0), type(cls.__name__, (cls,), attributes))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server
 
@@ -149,9 +165,10 @@ class Site:
 
     def __init__(self):
         self.asked, self.words, self.statuses, self.statuses_once, self.gates = [], {}, {}, {}, {}
-        server = Origin.listen()
+        address = private_address()
+        server = Origin.listen(address)
         server.origin = self
-        self.url = f"http://127.0.0.1:{server.server_port}"
+        self.url = f"http://{address}:{server.server_port}" if address.version == 4 else f"http://[{address}]:{server.server_port}"
 
     def renders(self, path):
         return self.asked.count(path)
@@ -161,7 +178,7 @@ class Site:
         return f"""
 [tenant.demo]
 hosts  = {json.dumps(hosts)}
-render = {{ http = "{self.url}" }}
+render = {{ http = "{self.url}", private_network = true }}
 
 [[tenant.demo.route]]
 path       = "/{{*rest}}"

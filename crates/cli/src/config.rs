@@ -16,6 +16,7 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let config = load(file)?;
     let tenants: Vec<&TenantConfig> = config.tenants().collect();
     build::check_renderers(&config).with_context(|| file.display().to_string())?;
+    config.check_origins(false).with_context(|| file.display().to_string())?;
     check_templates(&config, file)?;
     if target.json {
         let tenants: Vec<_> = tenants

@@ -39,9 +39,10 @@ pub(crate) fn lay_out(dir: &DataDir) -> anyhow::Result<PathBuf> {
 /// A configuration under which every path comes from one server, and returns its place.
 pub(crate) fn for_origin(dir: &DataDir, origin: &str) -> anyhow::Result<PathBuf> {
     Render::http(origin).with_context(|| format!("--origin {origin}"))?;
+    // Whoever names it on the command line of their own machine means it, also if it is a container or another desk.
     let file = dir.file("origin").join("everfresh.toml");
     let text = format!(
-        "[tenant.demo]\nhosts = [\"localhost\", \"127.0.0.1\"]\nrender = {{ http = {origin:?} }}\n\n\
+        "[tenant.demo]\nhosts = [\"localhost\", \"127.0.0.1\"]\nrender = {{ http = {origin:?}, private_network = true }}\n\n\
          [[tenant.demo.route]]\npath = \"/{{*rest}}\"\nrevalidate = \"10s\"\nmax_stale = \"1h\"\n"
     );
     write(&file, &text).with_context(|| format!("writing {}", file.display()))?;

@@ -120,8 +120,10 @@ fn worker(config: &Path, clients: &Clients, stack: &Stack) -> anyhow::Result<Wor
         })
     })?;
     let folder = config.parent().unwrap_or(Path::new("."));
-    let renderers = Arc::new(Renderers::new(folder, Clock::system()));
-    Ok(build::worker(&settings, config::load(config)?, clients, renderers)?)
+    let renderers = Arc::new(Renderers::new(folder, Clock::system()).with_loopback());
+    let loaded = config::load(config)?;
+    loaded.check_origins(true).with_context(|| config.display().to_string())?;
+    Ok(build::worker(&settings, loaded, clients, renderers)?)
 }
 
 /// Asks for the demo's pages, so that there is something to see.

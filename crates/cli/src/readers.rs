@@ -40,7 +40,7 @@ fn server(config: &str, clients: &Clients, stack: &Stack) -> anyhow::Result<(Arc
     })?;
     let config = with_local_names(config).context("naming the tenants of the configuration on this machine")?;
     let hosts = Arc::new(Hosts::of(&config));
-    Ok((Arc::new(Server::new(config, settings, clients)), hosts))
+    Ok((Arc::new(Server::new(config, settings, clients).with_loopback_origins()), hosts))
 }
 
 async fn answer(server: Arc<Server>, hosts: Arc<Hosts>, request: http::Request<Bytes>) -> http::Response<Bytes> {

@@ -139,11 +139,17 @@ fn a_configuration_is_checked_and_a_wrong_field_named() {
         (right.replace("60s", "60"), "revalidate"),
         (right.replace("https://o.example", "ftp://o.example"), "http must be"),
         (right.replace("http =", "lambda ="), "lambda"),
+        (right.replace("o.example", "10.0.0.5"), "private_network = true"),
+        (right.replace("o.example", "127.0.0.1:3000"), "`everfresh dev`"),
+        (right.replace("o.example", "127.1"), "four decimal numbers"),
+        (right.replace("o.example", "[::ffff:a9fe:a9fe]"), "tenant.a.render.http"),
     ] {
         let refused = check(&wrong);
         assert_eq!(refused.status.code(), Some(1));
         assert!(text(&refused.stderr).contains(named), "{named}: {}", text(&refused.stderr));
     }
+    let vpc = check(&right.replace("\"https://o.example\"", "\"http://10.0.0.5\", private_network = true"));
+    assert!(vpc.status.success(), "{}", text(&vpc.stderr));
     let missing = everfresh(&["config", "check", "--config", "no/such/file.toml"]);
     assert!(text(&missing.stderr).contains("--config FILE"), "{}", text(&missing.stderr));
 }

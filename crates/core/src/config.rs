@@ -16,6 +16,9 @@
 //! gate       = { min_bytes = 512, max_shrink = 0.5, must_contain = "</html>" }
 //! ```
 //!
+//! `render = { http = "https://origin.internal", private_network = true }` is an origin in a private network (see
+//! [`address`](crate::domain::address) for what that is); `keep_alive = false` gives every request to the origin a connection of its own.
+//!
 //! Only `hosts`, `render`, `path` and `revalidate` are required. A field that does not exist or has a wrong value is
 //! refused with its name, its place, and what is allowed there. A path that matches no route is no page, nor is anything below
 //! `/_everfresh`.
@@ -27,6 +30,7 @@
 
 mod accept;
 mod duration;
+mod http_origin;
 mod jitter;
 mod ladder;
 mod load;
@@ -41,6 +45,7 @@ use serde::Deserialize;
 
 pub use self::accept::{AcceptError, Accepted};
 pub use self::duration::{Duration, DurationError};
+pub use self::http_origin::HttpOrigin;
 pub use self::jitter::jittered;
 pub use self::ladder::{Ladder, LadderError, Rung};
 pub use self::load::LoadError;
@@ -203,6 +208,19 @@ impl Config {
     pub fn check_layout(&self, layout: KeyLayout) -> Result<(), ConfigError> {
         if layout.single_tenant && self.tenants.len() > 1 {
             return Err(wrong("tenant", "the table is set up for a single tenant, and the file has several"));
+        }
+        Ok(())
+    }
+
+    /// Refuses an origin that is an address which may not be asked. `loopback` is for a developer's machine, where it may be the
+    /// machine itself.
+    pub fn check_origins(&self, loopback: bool) -> Result<(), ConfigError> {
+        for tenant in self.tenants() {
+            if let Render::Http(origin) = &tenant.render {
+                let checked = origin.check_address(loopback);
+                checked
+                    .map_err(|refused| wrong(format!("tenant.{}.render.http", tenant.tenant), refused.to_string()))?;
+            }
         }
         Ok(())
     }

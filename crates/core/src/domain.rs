@@ -15,10 +15,14 @@
 //! | [`coverage`] | whether a page already grants a request |
 //! | [`claim`], [`lease`] | who may handle a request, and who may publish |
 //! | [`artifact`], [`headers`], [`gate`] | what a render gives, what of it is stored, and what may be published |
+//! | [`cache_control`] | the directives of `Cache-Control`, read strictly |
+//! | [`address`] | which network addresses an origin may have |
 //! | [`outcome`], [`disposition`] | what became of a message, and what the queue is told |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
 
+pub mod address;
 pub mod artifact;
+pub mod cache_control;
 pub mod claim;
 pub mod coverage;
 pub mod digest;

@@ -44,6 +44,9 @@ pub enum RenderFailure {
     /// The origin may not be asked, or not like this.
     #[error("the origin may not be asked: {0}")]
     Forbidden(String),
+    /// The origin's answer has a form that cannot be turned into a page.
+    #[error("the origin's answer cannot be read")]
+    Unreadable(#[source] Box<dyn Error + Send + Sync>),
     /// The body is larger than the cap.
     #[error("the body is larger than {max_bytes} bytes")]
     TooLarge {
@@ -62,7 +65,7 @@ impl RenderFailure {
             Self::Unreachable(_) => ErrorClass::OriginUnreachable,
             Self::TimedOut => ErrorClass::OriginTimeout,
             Self::Forbidden(_) => ErrorClass::OriginForbidden,
-            Self::TooLarge { .. } => ErrorClass::Gate,
+            Self::Unreadable(_) | Self::TooLarge { .. } => ErrorClass::Gate,
             // Served by the origin's own code, so to speak: trying again after a fix helps.
             Self::Template(_) => ErrorClass::OriginStatus,
         }

@@ -36,7 +36,7 @@ fn sample_says_what_it_means() {
     let config = sample();
     let acme = config.tenant(&Tenant::parse("acme").unwrap()).unwrap();
     assert_eq!(acme.hosts, ["www.acme.example", "acme.example"]);
-    assert_eq!(acme.render, Render::Http("https://origin.acme.example".into()));
+    assert_eq!(acme.render, Render::http("https://origin.acme.example").unwrap());
     let resolved = acme.resolve("/products/42?utm_source=mail&page=2&color=red").unwrap();
     assert_eq!(resolved.page.to_string(), "acme/products/42?color=red&page=2");
     let tags: Vec<&str> = resolved.tags.iter().map(|tag| tag.as_str()).collect();
@@ -142,6 +142,13 @@ fn wrong_value_is_shown_with_its_line_and_what_is_allowed() {
         (with_tenant_lines("[\"a.example\"]", "{ lambda = \"\" }"), "line 3", "function"),
         (with_tenant_lines("[\"a.example\"]", "{}"), "line 3", "http or templates"),
         (with_tenant_lines("[\"a.example\"]", "{ http = \"https://o\", templates = \"s\" }"), "line 3", "one renderer"),
+        (with_tenant_lines("[\"a.example\"]", "{ http = \"http://127.1\" }"), "line 3", "four decimal numbers"),
+        (
+            with_tenant_lines("[\"a.example\"]", "{ templates = \"s\", keep_alive = false }"),
+            "line 3",
+            "settings of http",
+        ),
+        (with_tenant_lines("[\"a.example\"]", "{ http = \"https://o\", keep_alive = 1 }"), "line 3", "boolean"),
         (with_tenant_lines("[\"a.example\"]", "\"https://o\""), "line 3", "a table like { http ="),
         (with_route_line("[[tenant.acme.route]]\npath = \"/a?b=1\"\nrevalidate = \"1s\""), "line 8", "`query`"),
     ];
@@ -149,6 +156,37 @@ fn wrong_value_is_shown_with_its_line_and_what_is_allowed() {
         let refusal = refusal(&text);
         assert!(refusal.contains(line), "{refusal}");
         assert!(refusal.contains(expected), "{refusal}");
+    }
+}
+
+#[test]
+fn origin_has_the_settings_that_its_tenant_gives_it() {
+    let render = |text: &str| {
+        let config = Config::parse(&with_tenant_lines("[\"a.example\"]", text)).unwrap();
+        let Render::Http(origin) = config.tenants().next().unwrap().render.clone() else { panic!("{text}") };
+        (origin.url().to_owned(), origin.private_network, origin.keep_alive)
+    };
+    assert_eq!(render("{ http = \"https://o\" }"), ("https://o".to_owned(), false, true));
+    let vpc = "{ http = \"http://10.0.0.5:8080\", private_network = true, keep_alive = false }";
+    assert_eq!(render(vpc), ("http://10.0.0.5:8080".to_owned(), true, false));
+}
+
+#[test]
+fn origins_that_may_not_be_asked_are_named_with_their_tenant() {
+    let check = |render: &str, loopback| {
+        let config = Config::parse(&with_tenant_lines("[\"a.example\"]", render)).unwrap();
+        config.check_origins(loopback).map_err(|error| error.to_string())
+    };
+    let refused = check("{ http = \"http://10.0.0.5\" }", true).unwrap_err();
+    assert!(refused.starts_with("tenant.acme.render.http: 10.0.0.5 is a private network"), "{refused}");
+    assert!(refused.ends_with("private_network = true"), "{refused}");
+    assert_eq!(check("{ http = \"http://10.0.0.5\", private_network = true }", false), Ok(()));
+    assert_eq!(check("{ http = \"http://127.0.0.1:3000\" }", true), Ok(()));
+    assert_eq!(check("{ http = \"https://origin.acme.example\" }", false), Ok(()));
+    for address in ["127.0.0.1:3000", "169.254.169.254", "[::ffff:7f00:1]", "[fd00:ec2::254]", "0.0.0.0"] {
+        let render = format!("{{ http = \"http://{address}\", private_network = true }}");
+        let refused = check(&render, false).unwrap_err();
+        assert!(refused.starts_with("tenant.acme.render.http: "), "{refused}");
     }
 }
 

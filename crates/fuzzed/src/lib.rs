@@ -2,6 +2,8 @@
 //! one definition, three drivers. A crate of its own, so that fuzzing does not have to instrument the engines.
 #![allow(clippy::expect_used, reason = "a property that does not hold panics")]
 
+mod origin;
+
 use everfresh_core::config::Config;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::domain::gate::{Gate, GateRules};
@@ -18,13 +20,15 @@ use everfresh_serve::rules::refusal::Refusal;
 use everfresh_serve::rules::signature::{Letter, RevalidateKeys, WINDOW_S};
 use everfresh_serve::rules::trigger::{Endpoint, Wanted, parse_after, reserved};
 
+pub use self::origin::origin;
+
 const CONFIG: &str = include_str!("../../core/sample/everfresh.toml");
 
 /// Looks at any bytes, and panics if something does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("message", message),
     ("config", config),
     ("keys", keys),
@@ -32,6 +36,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("conditional", conditional),
     ("gate", gate),
     ("trigger", trigger),
+    ("origin", origin),
 ];
 
 /// A message is read strictly or refused; what is read is written one way and read back as the same.

@@ -64,4 +64,7 @@ proptest! {
 
     #[test]
     fn changed_triggers_hold(bytes in mutated("trigger")) { TARGETS[6].1(&bytes); }
+
+    #[test]
+    fn changed_http_answers_hold(bytes in mutated("origin")) { TARGETS[7].1(&bytes); }
 }

@@ -1,19 +1,37 @@
 //! What came back, read to its end or to the cap.
 
 use bytes::{Bytes, BytesMut};
+use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::RenderFailure;
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
+use http::Response;
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use crate::connections::OriginError;
+use crate::error::OriginError;
+
+/// Reads an answer whose head has arrived.
+pub(crate) async fn read(response: Response<Incoming>, max_bytes: u64) -> Result<Rendered, RenderFailure> {
+    let (head, body) = response.into_parts();
+    check_transfer_coding(&head.headers)?;
+    let declared_bytes = declared_bytes(&head.headers);
+    let body = read_body(body, declared_bytes, max_bytes).await?;
+    Ok(Rendered { status: head.status.as_u16(), headers: texts(&head.headers), body, declared_bytes })
+}
+
+/// Refuses every transfer coding but `chunked`, alone and once. The HTTP library undoes only that one, and of the others passes on
+/// the bytes as they are: a compressed page, or the chunks with their sizes.
+fn check_transfer_coding(headers: &HeaderMap) -> Result<(), OriginError> {
+    let codings: Vec<_> = headers.get_all(TRANSFER_ENCODING).iter().map(text).collect();
+    match codings.as_slice() {
+        [] => Ok(()),
+        [only] if only.trim().eq_ignore_ascii_case("chunked") => Ok(()),
+        _ => Err(OriginError::TransferCoding { codings: codings.join(", ") }),
+    }
+}
 
 /// Reads to the end, or to the cap: what lies beyond it is never held.
-pub(crate) async fn read(
-    mut body: Incoming,
-    declared_bytes: Option<u64>,
-    max_bytes: u64,
-) -> Result<Bytes, RenderFailure> {
+async fn read_body(mut body: Incoming, declared_bytes: Option<u64>, max_bytes: u64) -> Result<Bytes, RenderFailure> {
     if declared_bytes.is_some_and(|declared| declared > max_bytes) {
         return Err(RenderFailure::TooLarge { max_bytes });
     }
@@ -32,13 +50,16 @@ pub(crate) async fn read(
 }
 
 /// The announced length. Several that differ do not get this far: the parser refuses them.
-pub(crate) fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
+fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
 /// All headers as text. Bytes that are no UTF-8 become replacement characters, which the gate refuses in a header that is
 /// stored and nobody sees in one that is not.
-pub(crate) fn texts(headers: &HeaderMap) -> Vec<(String, String)> {
-    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+fn texts(headers: &HeaderMap) -> Vec<(String, String)> {
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
+}
+
+fn text(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
 }

@@ -1,16 +1,23 @@
-//! The exchange: a kept connection or a new one, and one more try where that is harmless.
+//! The exchange, on a kept connection or a new one.
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use everfresh_core::config::HttpOrigin;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::RenderFailure;
-use http::Response;
+use http::{Request, Response};
+use http_body_util::Empty;
 use hyper::body::Incoming;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use crate::answer::{declared_bytes, read, texts};
-use crate::ask::{Ask, Page};
-use crate::connections::{self, Connection, Connections, OriginError};
+use crate::answer;
+use crate::connection::{Connection, Sent};
+use crate::connector::Connector;
+use crate::error::OriginError;
+use crate::pool::{Pool, PoolKey};
+use crate::request::{OriginRequest, Prepared};
 
 /// How long an origin may take for parts of its answer. The whole is bounded by each request's own time.
 #[derive(Clone, Copy, Debug)]
@@ -20,70 +27,109 @@ pub struct Patience {
     /// From the request to the end of the answer's head. None waits as long as the render may take: many origins send
     /// nothing before the page is done.
     pub head: Option<Duration>,
+    /// A kept connection is not used again before so much time has passed since its last answer, in which surplus bytes would arrive.
+    pub quiet: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(5), head: None }
+        Self { connect: Duration::from_secs(5), head: None, quiet: Duration::from_millis(50) }
     }
 }
 
-/// Asks HTTP origins. Made once and shared: connections are kept and used again.
+/// Requests pages from HTTP origins. Made once and shared: connections are kept and used again.
 #[derive(Debug)]
 pub struct Origins {
-    connections: Connections,
+    connector: Connector,
+    pool: Pool,
     patience: Patience,
 }
 
 impl Origins {
-    /// No connections yet, and no certificates: those are read when the first `https` origin is asked.
+    /// No connections yet, and no certificates: those are read when the first `https` origin is asked. Reads where the Lambda Runtime API
+    /// is, which is never asked.
     pub fn new(patience: Patience) -> Self {
-        Self { connections: Connections::new(patience.connect), patience }
+        Self { connector: Connector::new(patience.connect), pool: Pool::new(patience.quiet), patience }
     }
 
-    /// GETs a page from `origin`, written like `https://origin.acme.example`. Any complete answer is `Ok`, whatever its status.
+    /// Origins may be on this machine too. For a developer's machine and for tests: in a function, this machine is where other tenants'
+    /// events are.
+    pub fn with_loopback(self) -> Self {
+        Self { connector: self.connector.with_loopback(), ..self }
+    }
+
+    /// GETs a page from `origin`, with one request. Any complete answer is `Ok`, whatever its status.
     ///
     /// Dropping the future, or running out of time, closes the connection.
-    pub async fn fetch(&self, origin: &str, ask: Ask<'_>) -> Result<Rendered, RenderFailure> {
-        match timeout(ask.time, self.exchange(origin, ask)).await {
-            Ok(result) => result,
-            Err(_elapsed) => Err(RenderFailure::TimedOut),
+    pub async fn fetch(&self, origin: &HttpOrigin, request: OriginRequest<'_>) -> Result<Rendered, RenderFailure> {
+        within(request.time, self.exchange(origin, request)).await
+    }
+
+    async fn exchange(&self, origin: &HttpOrigin, request: OriginRequest<'_>) -> Result<Rendered, RenderFailure> {
+        let prepared = Prepared::new(origin, &request)?;
+        let key = PoolKey { tenant: request.tenant.clone(), origin: origin.clone() };
+        let (response, mut connection) = self.send(&key, &prepared).await?;
+        let rendered = answer::read(response, request.max_bytes).await?;
+        if connection.end_exchange().await? && origin.keep_alive {
+            self.pool.put(key, connection);
         }
+        Ok(rendered)
     }
 
-    async fn exchange(&self, origin: &str, ask: Ask<'_>) -> Result<Rendered, RenderFailure> {
-        let page = Page::new(origin, &ask)?;
-        let (response, connection) = self.send(&page).await?;
-        let (head, body) = response.into_parts();
-        let declared_bytes = declared_bytes(&head.headers);
-        let body = read(body, declared_bytes, ask.max_bytes).await?;
-        self.connections.give_back(&page.origin, connection).await?;
-        Ok(Rendered { status: head.status.as_u16(), headers: texts(&head.headers), body, declared_bytes })
-    }
-
-    /// Sends the request, on a kept connection if there is one.
-    ///
-    /// An origin may close a kept connection at any moment, also while the request is under way. That says nothing about
-    /// the page, so the request is sent once more, on a new connection; a GET may be.
-    async fn send(&self, page: &Page) -> Result<(Response<Incoming>, Connection), RenderFailure> {
-        if let Some(kept) = self.connections.take_idle(&page.origin) {
-            match self.head(kept, page).await? {
-                Err(error) if connections::closed_by_peer(&error) => {}
-                answer => return answer.map_err(|error| OriginError::Exchange(error).into()),
+    /// Sends the request once. A kept connection may turn out to be closed before any of it was written; then there is another one.
+    async fn send(
+        &self,
+        key: &PoolKey,
+        prepared: &Prepared,
+    ) -> Result<(Response<Incoming>, Connection), RenderFailure> {
+        let mut request = prepared.request();
+        while let Some(mut kept) = self.pool.take(key) {
+            match self.head(&mut kept, request).await? {
+                Sent::Answered(response) => return Ok((response, kept)),
+                Sent::NeverLeft(unsent, _) => request = unsent,
             }
         }
-        let new = self.connections.open(&page.origin).await?;
-        self.head(new, page).await?.map_err(|error| OriginError::Exchange(error).into())
+        let mut new = self.connector.open(&key.origin, prepared.origin()).await?;
+        match self.head(&mut new, request).await? {
+            Sent::Answered(response) => Ok((response, new)),
+            Sent::NeverLeft(_, error) => Err(OriginError::Exchange(error).into()),
+        }
     }
 
-    async fn head(&self, mut connection: Connection, page: &Page) -> Result<Answer, RenderFailure> {
-        let sent = connection.send(page.request());
-        let response = match self.patience.head {
-            Some(time) => timeout(time, sent).await.map_err(|_elapsed| RenderFailure::TimedOut)?,
+    async fn head(&self, connection: &mut Connection, request: Request<Empty<Bytes>>) -> Result<Sent, RenderFailure> {
+        let sent = async { Ok(connection.send(request).await?) };
+        match self.patience.head {
+            Some(time) => within(time, sent).await,
             None => sent.await,
-        };
-        Ok(response.map(|response| (response, connection)))
+        }
     }
 }
 
-type Answer = Result<(Response<Incoming>, Connection), hyper::Error>;
+/// The same exchange over a stream that is there already, which is not used again: the answer of anything that can be read from and
+/// written to.
+pub async fn fetch_over<S>(
+    stream: S,
+    origin: &HttpOrigin,
+    request: OriginRequest<'_>,
+) -> Result<Rendered, RenderFailure>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let exchange = async {
+        let prepared = Prepared::new(origin, &request)?;
+        let mut connection = Connection::over(stream).await?;
+        match connection.send(prepared.request()).await? {
+            Sent::NeverLeft(_, error) => Err(OriginError::Exchange(error).into()),
+            Sent::Answered(response) => {
+                let rendered = answer::read(response, request.max_bytes).await?;
+                connection.end_exchange().await?;
+                Ok(rendered)
+            }
+        }
+    };
+    within(request.time, exchange).await
+}
+
+async fn within<T>(time: Duration, work: impl Future<Output = Result<T, RenderFailure>>) -> Result<T, RenderFailure> {
+    timeout(time, work).await.unwrap_or(Err(RenderFailure::TimedOut))
+}

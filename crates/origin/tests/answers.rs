@@ -6,15 +6,14 @@ mod asking;
 use everfresh_core::domain::artifact::{Artifact, Rendered};
 use everfresh_core::domain::headers::HeaderError;
 use everfresh_core::render::RenderFailure;
-use everfresh_origin::Ask;
+use everfresh_origin::OriginRequest;
 use everfresh_testing::Server;
 use http::header::{HeaderName, HeaderValue};
 
-use self::asking::{PAGE, origins};
+use self::asking::{fetch, origin, origins, page};
 
 async fn answer_of(answer: &str) -> Rendered {
-    let origin = Server::says(answer).await;
-    origins().fetch(&origin.url(), PAGE).await.unwrap()
+    fetch(&Server::says(answer).await, page()).await.unwrap()
 }
 
 fn header<'r>(rendered: &'r Rendered, name: &str) -> Option<&'r str> {
@@ -34,7 +33,7 @@ async fn a_page_arrives_with_its_status_headers_and_length() {
 #[tokio::test]
 async fn the_request_carries_the_canonical_path_and_fixed_headers_only() {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
-    origins().fetch(&origin.url(), PAGE).await.unwrap();
+    fetch(&origin, page()).await.unwrap();
     let request = origin.requests().remove(0);
     let mut lines: Vec<&str> = request.trim_end().split("\r\n").collect();
     assert_eq!(lines.remove(0), "GET /products/42?color=red HTTP/1.1");
@@ -63,7 +62,7 @@ async fn errors_and_redirects_are_passed_on_and_not_followed() {
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200),
     ] {
         let origin = Server::says(answer).await;
-        let rendered = origins().fetch(&origin.url(), PAGE).await.unwrap();
+        let rendered = fetch(&origin, page()).await.unwrap();
         assert_eq!(rendered.status, status);
         assert_eq!(origin.requests().len(), 1, "{answer}");
     }
@@ -93,14 +92,14 @@ async fn a_body_without_length_ends_with_the_connection() {
 #[tokio::test]
 async fn a_stored_header_that_is_no_utf_8_cannot_be_published() {
     let origin = Server::says(*b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\nContent-Length: 2\r\n\r\nok").await;
-    let rendered = origins().fetch(&origin.url(), PAGE).await.unwrap();
+    let rendered = fetch(&origin, page()).await.unwrap();
     assert_eq!(Artifact::new(rendered), Err(HeaderError::BadValue { name: "content-type" }));
 }
 
 #[tokio::test]
 async fn other_headers_that_are_no_utf_8_do_no_harm() {
     let origin = Server::says(*b"HTTP/1.1 200 OK\r\nX-Note: \xe9\xff, private\r\nContent-Length: 2\r\n\r\nok").await;
-    let rendered = origins().fetch(&origin.url(), PAGE).await.unwrap();
+    let rendered = fetch(&origin, page()).await.unwrap();
     assert_eq!(header(&rendered, "x-note"), Some("\u{fffd}\u{fffd}, private"));
     assert!(Artifact::new(rendered).is_ok());
 }
@@ -108,16 +107,16 @@ async fn other_headers_that_are_no_utf_8_do_no_harm() {
 #[tokio::test]
 async fn a_body_of_exactly_the_cap_passes() {
     let origin = Server::says("HTTP/1.1 200 OK\r\n\r\nhello").await;
-    let rendered = origins().fetch(&origin.url(), Ask { max_bytes: 5, ..PAGE }).await.unwrap();
+    let rendered = fetch(&origin, OriginRequest { max_bytes: 5, ..page() }).await.unwrap();
     assert_eq!(&rendered.body[..], b"hello");
 }
 
-/// The lines of the request that an ask with these headers becomes, sorted, without the first.
+/// The lines of the HTTP request that one with these headers becomes, sorted, without the first.
 async fn sent_with(headers: &[(&'static str, &'static str)]) -> Vec<String> {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let header = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
     let headers: Vec<_> = headers.iter().copied().map(header).collect();
-    origins().fetch(&origin.url(), Ask { headers: &headers, ..PAGE }).await.unwrap();
+    fetch(&origin, OriginRequest { headers: &headers, ..page() }).await.unwrap();
     let mut lines: Vec<String> = origin.requests()[0].trim_end().split("\r\n").skip(1).map(str::to_owned).collect();
     lines.retain(|line| !line.starts_with("host: 127.0.0.1:"));
     lines.sort_unstable();
@@ -164,12 +163,19 @@ async fn what_is_no_path_or_no_host_is_refused_and_never_sent() {
     let origin = Server::says("").await;
     let other_targets = ["", "*", "products", "http://evil.example/", "evil.example:443", "/a b", "/a\r\nx: y"];
     for path in other_targets {
-        let refused = origins().fetch(&origin.url(), Ask { path, ..PAGE }).await.unwrap_err();
+        let refused = fetch(&origin, OriginRequest { path, ..page() }).await.unwrap_err();
         assert!(matches!(refused, RenderFailure::Forbidden(_)), "{path}: {refused:?}");
     }
-    let refused = origins().fetch(&origin.url(), Ask { host: "a\r\nx: y", ..PAGE }).await.unwrap_err();
-    assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
-    let refused = origins().fetch("/no-origin", PAGE).await.unwrap_err();
+    let refused = fetch(&origin, OriginRequest { host: "a\r\nx: y", ..page() }).await.unwrap_err();
     assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
     assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn without_keep_alive_the_origin_is_told_to_close() {
+    let server = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let mut once = origin(&server.url());
+    once.keep_alive = false;
+    origins().fetch(&once, page()).await.unwrap();
+    assert!(server.requests()[0].contains("connection: close\r\n"), "{:?}", server.requests());
 }

@@ -6,18 +6,22 @@ mod asking;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use everfresh_core::config::HttpOrigin;
 use everfresh_core::render::RenderFailure;
-use everfresh_origin::{Ask, Origins, Patience};
+use everfresh_origin::{OriginRequest, Patience};
 use everfresh_testing::{Server, chain};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use self::asking::{LONG, PAGE, SHORT, origins};
+use self::asking::{LONG, SHORT, fetch, origin, origins, page, with};
 
 async fn failure_of(answer: impl Into<Vec<u8>>) -> RenderFailure {
-    let origin = Server::says(answer).await;
-    origins().fetch(&origin.url(), PAGE).await.unwrap_err()
+    fetch(&Server::says(answer).await, page()).await.unwrap_err()
+}
+
+fn https(server: &Server) -> HttpOrigin {
+    origin(&format!("https://127.0.0.1:{}", server.port()))
 }
 
 #[tokio::test]
@@ -71,7 +75,7 @@ async fn an_announced_length_above_the_cap_is_not_even_read() {
         talk.fall_silent().await
     })
     .await;
-    let failure = origins().fetch(&origin.url(), PAGE).await.unwrap_err();
+    let failure = fetch(&origin, page()).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 1_048_576 }), "{failure:?}");
 }
 
@@ -91,7 +95,7 @@ async fn chunks_without_end_stop_at_the_cap_and_the_origin_is_hung_up_on() {
         }
     })
     .await;
-    let failure = origins().fetch(&origin.url(), Ask { max_bytes: 100_000, ..PAGE }).await.unwrap_err();
+    let failure = fetch(&origin, OriginRequest { max_bytes: 100_000, ..page() }).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 100_000 }), "{failure:?}");
     timeout(LONG, noticed).await.expect("the connection is still open").unwrap();
 }
@@ -104,10 +108,11 @@ async fn a_head_that_does_not_come_times_out() {
         talk.fall_silent().await
     })
     .await;
-    let impatient = Origins::new(Patience { head: Some(SHORT), ..Patience::default() });
-    let failure = impatient.fetch(&origin.url(), PAGE).await.unwrap_err();
+    let url = self::origin(&origin.url());
+    let impatient = with(Patience { head: Some(SHORT), ..Patience::default() });
+    let failure = impatient.fetch(&url, page()).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
-    let failure = origins().fetch(&origin.url(), Ask { time: SHORT, ..PAGE }).await.unwrap_err();
+    let failure = fetch(&origin, OriginRequest { time: SHORT, ..page() }).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
 }
 
@@ -122,17 +127,18 @@ async fn a_slow_drip_ends_with_the_whole_time() {
         }
     })
     .await;
-    let patient = Origins::new(Patience { head: Some(LONG), ..Patience::default() });
-    let failure = patient.fetch(&origin.url(), Ask { time: SHORT, ..PAGE }).await.unwrap_err();
+    let url = self::origin(&origin.url());
+    let patient = with(Patience { head: Some(LONG), ..Patience::default() });
+    let failure = patient.fetch(&url, OriginRequest { time: SHORT, ..page() }).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
 }
 
 #[tokio::test]
 async fn an_origin_that_accepts_and_never_shakes_hands_is_given_up() {
     let origin = Server::start(|mut talk| async move { talk.fall_silent().await }).await;
-    let tls = format!("https://127.0.0.1:{}", origin.port());
-    let impatient = Origins::new(Patience { connect: SHORT, ..Patience::default() });
-    let failure = impatient.fetch(&tls, PAGE).await.unwrap_err();
+    let tls = https(&origin);
+    let impatient = with(Patience { connect: SHORT, ..Patience::default() });
+    let failure = impatient.fetch(&tls, page()).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
     assert!(chain(&failure).contains("within 300 ms"), "{}", chain(&failure));
 }
@@ -140,8 +146,8 @@ async fn an_origin_that_accepts_and_never_shakes_hands_is_given_up() {
 #[tokio::test]
 async fn a_refused_connection_is_unreachable() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let nobody = format!("http://{free}");
-    let failure = origins().fetch(&nobody, PAGE).await.unwrap_err();
+    let nobody = origin(&format!("http://{free}"));
+    let failure = origins().fetch(&nobody, page()).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
     assert!(chain(&failure).contains(&format!("cannot connect to http://{free}")), "{}", chain(&failure));
 }
@@ -153,8 +159,36 @@ async fn a_plain_server_behind_https_is_unreachable() {
         talk.fall_silent().await
     })
     .await;
-    let tls = format!("https://127.0.0.1:{}", origin.port());
-    let failure = origins().fetch(&tls, PAGE).await.unwrap_err();
+    let tls = https(&origin);
+    let failure = origins().fetch(&tls, page()).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
     assert!(chain(&failure).contains("cannot connect"), "{}", chain(&failure));
+}
+
+#[tokio::test]
+async fn transfer_codings_other_than_chunked_are_refused() {
+    let gzip = "3\r\n\u{1f}zz\r\n0\r\n\r\n";
+    for codings in [
+        "gzip, chunked",
+        "gzip",
+        "gzip,chunked",
+        "chunked, gzip",
+        "chunked, chunked",
+        "chunked,",
+        "identity",
+        "chunked;x=1",
+        "x\r\nTransfer-Encoding: chunked",
+        "chunked\r\nTransfer-Encoding: chunked",
+    ] {
+        let failure = failure_of(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {codings}\r\n\r\n{gzip}")).await;
+        assert!(matches!(failure, RenderFailure::Unreadable(_)), "{codings}: {failure:?}");
+        assert!(chain(&failure).contains("only \"chunked\" can be read"), "{}", chain(&failure));
+    }
+}
+
+#[tokio::test]
+async fn chunked_is_read_in_any_case() {
+    let answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked \r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    let rendered = fetch(&Server::says(answer).await, page()).await.unwrap();
+    assert_eq!(&rendered.body[..], b"ok");
 }

@@ -17,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use self::asking::{PAGE, origins};
+use self::asking::{origin, origins, page};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
@@ -50,11 +50,11 @@ async fn ask_by_name(name: &str) -> (Result<Rendered, RenderFailure>, usize) {
         }
     })
     .await;
-    let url = format!("https://{name}:{}", origin.port());
+    let url = self::origin(&format!("https://{name}:{}", origin.port()));
     let origins = origins();
-    let first = origins.fetch(&url, PAGE).await;
+    let first = origins.fetch(&url, page()).await;
     if first.is_ok() {
-        origins.fetch(&url, PAGE).await.unwrap();
+        origins.fetch(&url, page()).await.unwrap();
     }
     (first, origin.connections())
 }
@@ -106,8 +106,9 @@ fn certificates_are_not_read_before_they_are_needed() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let plain = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
         let origins = origins();
-        assert_eq!(origins.fetch(&plain.url(), PAGE).await.unwrap().status, 200);
-        let failure = origins.fetch("https://127.0.0.1", PAGE).await.unwrap_err();
+        assert_eq!(origins.fetch(&origin(&plain.url()), page()).await.unwrap().status, 200);
+        let tls = format!("https://127.0.0.1:{}", plain.port());
+        let failure = origins.fetch(&origin(&tls), page()).await.unwrap_err();
         assert!(chain(&failure).contains("root certificates cannot be read"), "{}", chain(&failure));
     });
 }

@@ -7,7 +7,7 @@ use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::domain::gate::MAX_BODY_BYTES;
 use everfresh_core::domain::headers;
 use everfresh_core::domain::page_key::NormalPath;
-use everfresh_origin::Ask;
+use everfresh_origin::OriginRequest;
 use http::header::{ACCEPT_LANGUAGE, COOKIE, HeaderName, HeaderValue};
 
 use crate::reply::Reply;
@@ -45,11 +45,11 @@ impl Server {
         let headers = forwarded(request);
         let host = tenant.hosts.first().map_or("", String::as_str);
         let time = Duration::from_millis(self.settings.visit_ms);
-        let ask = Ask { path: &target, host, headers: &headers, max_bytes: MAX_BODY_BYTES, time };
-        match self.origins.fetch(origin, ask).await {
+        let (tenant, max_bytes) = (&tenant.tenant, MAX_BODY_BYTES);
+        let draft = OriginRequest { tenant, path: &target, host, headers: &headers, max_bytes, time };
+        match self.origins.fetch(origin, draft).await {
             Ok(rendered) => Ok(reply(rendered, method)),
             Err(failure) => {
-                let tenant = &tenant.tenant;
                 tracing::warn!(%tenant, %failure, "the origin of {tenant} did not answer a preview: {failure}");
                 Err(Refusal::OriginDown)
             }

@@ -115,6 +115,11 @@ impl Server {
         }
     }
 
+    /// Previews may come from an origin on this machine too, as on a developer's.
+    pub fn with_loopback_origins(self) -> Self {
+        Self { origins: self.origins.with_loopback(), ..self }
+    }
+
     /// Answers one request. Whatever happens, whoever asks gets an answer.
     pub async fn serve(&self, request: &Request) -> Served {
         if trigger::reserved(&request.target) { self.trigger(request).await.into() } else { self.read(request).await }

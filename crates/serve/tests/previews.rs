@@ -1,7 +1,11 @@
 //! Previews: an editor's cookie leads to the tenant's origin, past everything that is stored, and nobody else's does.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use everfresh_core::clients::Patience;
 use everfresh_core::domain::page_key::Tenant;
+use everfresh_local::faults::Faults;
+use everfresh_local::in_process::InProcess;
+use everfresh_serve::Settings;
 use everfresh_serve::request::Request;
 use everfresh_serve::rules::preview::PreviewKeys;
 use everfresh_testing::{Instance, START_MS, Server, World, body, cache_status, get};
@@ -168,6 +172,19 @@ async fn an_origin_that_does_not_answer_is_told_so_and_nothing_is_kept() {
         assert_eq!((reply.status, reply.header("cache-control")), (502, Some("no-store")), "{origin}");
         assert_eq!(instance.operations(), Vec::<String>::new());
     }
+}
+
+#[tokio::test]
+async fn a_deployed_server_does_not_ask_its_own_machine() {
+    let origin = Server::says(DRAFT).await;
+    let (world, _) = world_at(&origin.url()).await;
+    let clients = InProcess::new(world.engines.clone(), Faults::none()).clients(world.clock.clone(), Patience::READER);
+    let mut settings = None;
+    world.instance_with(|usual| settings = Some(usual.clone()));
+    let settings = Settings { preview_keys: PreviewKeys::parse(KEY).unwrap(), ..settings.unwrap() };
+    let deployed = everfresh_serve::Server::new(world.config.clone(), settings, &clients);
+    let served = deployed.serve(&with(PAGE, &[&valid()])).await;
+    assert_eq!((served.reply.status, origin.connections()), (502, 0));
 }
 
 #[tokio::test]

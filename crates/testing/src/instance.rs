@@ -47,7 +47,8 @@ impl World {
         });
         let mut settings = settings.unwrap();
         change(&mut settings);
-        Instance { server: Arc::new(Server::new(self.config.clone(), settings, &clients)), way }
+        let server = Server::new(self.config.clone(), settings, &clients).with_loopback_origins();
+        Instance { server: Arc::new(server), way }
     }
 }
 

@@ -10,7 +10,7 @@ use everfresh_core::clock::Clock;
 use everfresh_core::config::Render;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
-use everfresh_origin::{Ask, Origins, Patience};
+use everfresh_origin::{OriginRequest, Origins, Patience};
 use futures::future::BoxFuture;
 
 use self::templates::Templates;
@@ -32,6 +32,11 @@ impl Renderers {
     pub fn new(config_folder: impl Into<PathBuf>, clock: Clock) -> Self {
         let origins = Origins::new(Patience::default());
         Self { origins, config_folder: config_folder.into(), embedded: BTreeMap::new(), clock }
+    }
+
+    /// HTTP origins may be on this machine too, as on a developer's.
+    pub fn with_loopback(self) -> Self {
+        Self { origins: self.origins.with_loopback(), ..self }
     }
 
     /// Answers for `templates = "<name>"` out of memory, whatever folders there are.
@@ -59,7 +64,7 @@ impl Renderer for Renderers {
 }
 
 /// The page and nothing else: a render must not depend on who asked for it.
-fn page<'a>(request: &RenderRequest<'a>) -> Ask<'a> {
+fn page<'a>(request: &RenderRequest<'a>) -> OriginRequest<'a> {
     let RenderRequest { page, host, max_bytes, time, .. } = *request;
-    Ask { path: page.path().as_str(), host, headers: &[], max_bytes, time }
+    OriginRequest { tenant: page.tenant(), path: page.path().as_str(), host, headers: &[], max_bytes, time }
 }

@@ -13,11 +13,21 @@ use everfresh_worker::render::Renderers;
 
 const LONG: Duration = Duration::from_secs(60);
 
+/// As on a developer's machine: the servers of these tests are on loopback.
 async fn ask(render: &Render, max_bytes: u64, time: Duration) -> Result<Rendered, RenderFailure> {
+    ask_of(&Renderers::new(".", Clock::system()).with_loopback(), render, max_bytes, time).await
+}
+
+async fn ask_of(
+    renderers: &Renderers,
+    render: &Render,
+    max_bytes: u64,
+    time: Duration,
+) -> Result<Rendered, RenderFailure> {
     let path = CanonicalPath::stored("/products/42?color=red").unwrap();
     let page = PageKey::new(Tenant::parse("acme").unwrap(), path);
     let request = RenderRequest { page: &page, render, host: "www.acme.example", max_bytes, time };
-    Renderers::new(".", Clock::system()).render(request).await
+    renderers.render(request).await
 }
 
 #[tokio::test]
@@ -41,6 +51,15 @@ async fn an_http_origin_is_held_to_the_requests_own_bounds() {
     let silent = Server::start(|mut talk| async move { talk.fall_silent().await }).await;
     let failure = ask(&Render::http(&silent.url()).unwrap(), 4, Duration::from_millis(300)).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
+}
+
+#[tokio::test]
+async fn a_deployed_worker_does_not_ask_its_own_machine() {
+    let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
+    let deployed = Renderers::new(".", Clock::system());
+    let refused = ask_of(&deployed, &Render::http(&origin.url()).unwrap(), 5, LONG).await.unwrap_err();
+    assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
+    assert_eq!(origin.connections(), 0);
 }
 
 #[tokio::test]

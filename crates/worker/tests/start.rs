@@ -43,3 +43,19 @@ fn a_configuration_that_is_missing_or_wrong_is_named() {
     let line = start(&[("EVERFRESH_CONFIG", file.to_str().unwrap())]);
     assert!(line.contains("routes"), "{line}");
 }
+
+#[test]
+fn an_origin_that_may_not_be_asked_is_named_with_what_allows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("everfresh.toml");
+    for (address, named) in [
+        ("10.0.0.5", "private_network = true"),
+        ("127.0.0.1:9001", "`everfresh dev`"),
+        ("169.254.169.254", "no origin is ever asked there"),
+    ] {
+        let render = format!("render = {{ http = \"http://{address}\" }}");
+        fs::write(&file, format!("[tenant.acme]\nhosts = [\"a.example\"]\n{render}\n")).unwrap();
+        let line = start(&[("EVERFRESH_CONFIG", file.to_str().unwrap())]);
+        assert!(line.contains("tenant.acme.render.http") && line.contains(named), "{line}");
+    }
+}

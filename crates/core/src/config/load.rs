@@ -29,7 +29,7 @@ pub enum LoadError {
 }
 
 impl Config {
-    /// Reads the file from a path or from `s3://bucket/key`, and checks it.
+    /// Reads the file of a deployment from a path or from `s3://bucket/key`, and checks it.
     pub async fn load(location: &str, layout: KeyLayout, clients: &Clients) -> Result<Self, LoadError> {
         let unreadable = |why: String| LoadError::Unreadable { location: location.to_owned(), why };
         let text = match location.strip_prefix("s3://").map(|rest| rest.split_once('/')) {
@@ -45,6 +45,7 @@ impl Config {
         let wrong = |source| LoadError::Wrong { location: location.to_owned(), source };
         let config = Self::parse(&text).map_err(wrong)?;
         config.check_layout(layout).map_err(wrong)?;
+        config.check_origins(false).map_err(wrong)?;
         Ok(config)
     }
 }

@@ -2,12 +2,14 @@
 
 use serde::Deserialize;
 
+use super::HttpOrigin;
+
 /// A tenant's renderer. It comes from the configuration alone, never from a message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RenderFile")]
 pub enum Render {
     /// An HTTP origin, asked with GET.
-    Http(String),
+    Http(HttpOrigin),
     /// A Lambda function, by name or ARN.
     Lambda(String),
     /// Built-in templates in a folder.
@@ -18,6 +20,8 @@ pub enum Render {
 #[serde(deny_unknown_fields, expecting = "a table like { http = \"https://origin.acme.example\" }")]
 struct RenderFile {
     http: Option<String>,
+    private_network: Option<bool>,
+    keep_alive: Option<bool>,
     lambda: Option<String>,
     templates: Option<String>,
 }
@@ -26,8 +30,15 @@ impl TryFrom<RenderFile> for Render {
     type Error = RenderError;
 
     fn try_from(file: RenderFile) -> Result<Self, RenderError> {
+        let http_settings = file.private_network.is_some() || file.keep_alive.is_some();
         match (file.http, file.lambda, file.templates) {
-            (Some(text), None, None) => Render::http(&text),
+            (Some(text), None, None) => {
+                let mut origin = HttpOrigin::parse(&text)?;
+                origin.private_network = file.private_network.unwrap_or(origin.private_network);
+                origin.keep_alive = file.keep_alive.unwrap_or(origin.keep_alive);
+                Ok(Render::Http(origin))
+            }
+            (None, Some(_), None) | (None, None, Some(_)) if http_settings => Err(RenderError::OnlyHttp),
             (None, Some(text), None) => Render::lambda(&text),
             (None, None, Some(text)) => Render::templates(&text),
             _ => Err(RenderError::One),
@@ -47,6 +58,12 @@ pub enum RenderError {
          user, path, query or fragment"
     )]
     Origin,
+    /// An IPv4 address that is not written as such.
+    #[error("http must have a name or a full address: four decimal numbers like 192.168.0.10, or IPv6 in brackets")]
+    OddAddress,
+    /// A setting of HTTP origins, and no HTTP origin.
+    #[error("private_network and keep_alive are settings of http")]
+    OnlyHttp,
     /// Not a function.
     #[error("lambda must be the name or ARN of a function")]
     Function,
@@ -56,23 +73,9 @@ pub enum RenderError {
 }
 
 impl Render {
-    /// An origin without its final slash. Which addresses may be asked is decided when it is.
+    /// An origin with the usual settings.
     pub fn http(text: &str) -> Result<Self, RenderError> {
-        let text = text.strip_suffix('/').unwrap_or(text);
-        let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        let authority = authority.ok_or(RenderError::Origin)?;
-        let (host, port) = split_port(authority).ok_or(RenderError::Origin)?;
-        let in_host = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
-        let in_ipv6 = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
-        let host_valid = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-            Some(ipv6) => !ipv6.is_empty() && ipv6.bytes().all(in_ipv6),
-            None => !host.is_empty() && host.bytes().all(in_host),
-        };
-        let port_valid = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-        if !host_valid || !port_valid {
-            return Err(RenderError::Origin);
-        }
-        Ok(Render::Http(text.to_owned()))
+        HttpOrigin::parse(text).map(Render::Http)
     }
 
     /// A function.
@@ -92,64 +95,9 @@ impl Render {
     }
 }
 
-/// Host and port. None if the port is not all digits, or something else follows.
-fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
-    let end_of_host = authority.find(']').map_or(0, |at| at + 1);
-    match authority[end_of_host..].split_once(':') {
-        None => Some((authority, None)),
-        Some((host, port)) => {
-            let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-            digits.then(|| (&authority[..end_of_host + host.len()], Some(port)))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn origins_are_accepted_without_their_final_slash() {
-        for (text, origin) in [
-            ("https://origin.acme.example", "https://origin.acme.example"),
-            ("http://127.0.0.1:3000/", "http://127.0.0.1:3000"),
-            ("http://[::1]:3000", "http://[::1]:3000"),
-            ("https://[2001:db8::1]", "https://[2001:db8::1]"),
-        ] {
-            assert_eq!(Render::http(text), Ok(Render::Http(origin.into())));
-        }
-    }
-
-    #[test]
-    fn addresses_that_could_lead_elsewhere_are_refused() {
-        for text in [
-            "",
-            "origin.acme.example",
-            "file:///etc/passwd",
-            "gopher://x",
-            "HTTPS://x",
-            "https://",
-            "https:///x",
-            "https://user@x",
-            "https://user:pw@x",
-            "https://x\\@y",
-            "https://x/path",
-            "https://x?q",
-            "https://x#f",
-            "https://x:",
-            "https://x:0",
-            "https://x:99999",
-            "https://x:80:80",
-            "https://x:+80",
-            "https://a b",
-            "https://x\r\ny",
-            "https://[::1",
-            "https://[]",
-            "https://[::1]x",
-        ] {
-            assert_eq!(Render::http(text), Err(RenderError::Origin), "{text:?}");
-        }
-    }
 
     #[test]
     fn functions_and_folders_are_checked() {

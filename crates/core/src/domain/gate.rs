@@ -5,6 +5,7 @@
 use serde::Deserialize;
 
 use crate::domain::artifact::{Artifact, Rendered};
+use crate::domain::cache_control::{self, Syntax};
 use crate::domain::headers::HeaderError;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page_key::{CanonicalPath, NormalPath};
@@ -14,6 +15,13 @@ pub const MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
 
 /// How long "not found", "gone" and "moved" are believed, at most.
 pub const SHORT_LIFE_SECONDS: u64 = 30;
+
+/// The headers by which an origin says who may keep an answer.
+const CACHE_CONTROLS: [(&str, Syntax); 3] = [
+    ("cache-control", Syntax::CacheControl),
+    ("cdn-cache-control", Syntax::WithParameters),
+    ("surrogate-control", Syntax::WithParameters),
+];
 
 /// What a route asks of a page's body beyond the rules for all. Applies to status 200.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -107,6 +115,12 @@ pub enum Refusal {
         /// The directive.
         directive: &'static str,
     },
+    /// A header that says who may keep the answer, and cannot be read.
+    #[error("{header} cannot be parsed, so the answer counts as private")]
+    BadCacheControl {
+        /// Its name.
+        header: &'static str,
+    },
     /// It varies by something that is not part of the page's key.
     #[error("answer varies by {header}")]
     Varies {
@@ -156,6 +170,7 @@ impl Refusal {
             | Refusal::TooLarge { .. }
             | Refusal::SetCookie
             | Refusal::NotShared { .. }
+            | Refusal::BadCacheControl { .. }
             | Refusal::Varies { .. }
             | Refusal::Encoded
             | Refusal::Headers(_)
@@ -259,11 +274,9 @@ fn check_shared(rendered: &Rendered) -> Result<(), Refusal> {
     if values(rendered, "set-cookie").next().is_some() {
         return Err(Refusal::SetCookie);
     }
-    for name in ["cache-control", "cdn-cache-control", "surrogate-control"] {
-        for directive in ["private", "no-store"] {
-            if lists(rendered, name, directive) {
-                return Err(Refusal::NotShared { directive });
-            }
+    for (header, syntax) in CACHE_CONTROLS {
+        for value in values(rendered, header) {
+            check_cache_control(header, value, syntax)?;
         }
     }
     for header in ["*", "cookie", "authorization"] {
@@ -274,6 +287,16 @@ fn check_shared(rendered: &Rendered) -> Result<(), Refusal> {
     let identity = |value: &str| value.is_empty() || value.eq_ignore_ascii_case("identity");
     if !values(rendered, "content-encoding").all(|value| identity(value.trim())) {
         return Err(Refusal::Encoded);
+    }
+    Ok(())
+}
+
+fn check_cache_control(header: &'static str, value: &str, syntax: Syntax) -> Result<(), Refusal> {
+    let directives = cache_control::directives(value, syntax).ok_or(Refusal::BadCacheControl { header })?;
+    for directive in ["private", "no-store"] {
+        if directives.iter().any(|name| name.eq_ignore_ascii_case(directive)) {
+            return Err(Refusal::NotShared { directive });
+        }
     }
     Ok(())
 }

@@ -81,8 +81,39 @@ fn answers_meant_for_one_reader_are_refused() {
 }
 
 #[test]
+fn cache_control_that_cannot_be_parsed_counts_as_private() {
+    for value in [
+        "private; max-age=0",
+        "max-age=60; private",
+        "no-store;max-age=60",
+        "max-age=60 no-store",
+        "\"private\"",
+        "max-age=60, \"private",
+        "max-age =60",
+        "max-age=\u{fffd}",
+    ] {
+        let refused = check(rendered(200, &[("Cache-Control", value)], HTML));
+        assert_eq!(refused, Err(Refusal::BadCacheControl { header: "cache-control" }), "{value}");
+        let second = check(rendered(200, &[("cache-control", "public"), ("Cache-Control", value)], HTML));
+        assert_eq!(second, refused, "{value}");
+    }
+    for (name, value) in
+        [("CDN-Cache-Control", "max-age=60; private"), ("Surrogate-Control", "no-store;cdn, max-age=60")]
+    {
+        let refused = check(rendered(200, &[(name, value)], HTML)).unwrap_err();
+        assert!(matches!(refused, Refusal::NotShared { .. }), "{value}: {refused}");
+    }
+}
+
+#[test]
 fn harmless_headers_pass() {
     for header in [
+        ("Cache-Control", ""),
+        ("Cache-Control", " , max-age=60,, public,"),
+        ("Cache-Control", "MAX-AGE=60, S-MaxAge=\"60\""),
+        ("Cache-Control", "no-cache=\"set-cookie, private\", x-unknown=1, immutable"),
+        ("CDN-Cache-Control", "max-age=60;x=1"),
+        ("Surrogate-Control", "max-age=3600+600, content=\"ESI/1.0\";cdn"),
         ("Cache-Control", "public, max-age=60"),
         ("Cache-Control", "no-cache"),
         ("Cache-Control", "x-private-ish"),

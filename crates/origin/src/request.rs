@@ -1,8 +1,10 @@
-//! What is asked, and the request that it becomes.
+//! What is requested, and the HTTP request that it becomes.
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use everfresh_core::config::HttpOrigin;
+use everfresh_core::domain::page_key::Tenant;
 use everfresh_core::render::RenderFailure;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
@@ -30,9 +32,11 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// What to ask an origin for. The method is GET.
+/// What to request from an origin. The method is GET.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct OriginRequest<'a> {
+    /// Whose page it is: connections are kept for each tenant alone.
+    pub tenant: &'a Tenant,
     /// Path and query, as a request line has them: beginning with `/`.
     pub path: &'a str,
     /// The site that the page belongs to, sent as `x-forwarded-host`.
@@ -46,26 +50,35 @@ pub struct Ask<'a> {
     pub time: Duration,
 }
 
-/// An [`Ask`] that can be sent, and to whom.
-pub(crate) struct Page {
-    pub(crate) origin: Uri,
+/// An [`OriginRequest`] that can be sent, and to whom.
+pub(crate) struct Prepared {
+    origin: Uri,
     target: Uri,
     headers: HeaderMap,
 }
 
-impl Page {
-    pub(crate) fn new(origin: &str, ask: &Ask<'_>) -> Result<Self, RenderFailure> {
+impl Prepared {
+    pub(crate) fn new(origin: &HttpOrigin, request: &OriginRequest<'_>) -> Result<Self, RenderFailure> {
         let refused = |what: &str| RenderFailure::Forbidden(what.to_owned());
         let no_origin = || refused("render.http is no origin: write it like \"https://origin.acme.example\"");
-        let origin = Uri::try_from(origin).map_err(|_| no_origin())?;
-        let host = origin.authority().map(Authority::as_str).ok_or_else(no_origin)?;
+        let uri = Uri::try_from(origin.url()).map_err(|_| no_origin())?;
+        let host = uri.authority().map(Authority::as_str).ok_or_else(no_origin)?;
         let host = HeaderValue::try_from(host).map_err(|_| no_origin())?;
         // A target with a host of its own would ask the origin to be somebody's proxy.
-        let target = Some(ask.path).filter(|path| path.starts_with('/')).and_then(|path| Uri::try_from(path).ok());
+        let target = Some(request.path).filter(|path| path.starts_with('/')).and_then(|path| Uri::try_from(path).ok());
         let target = target.ok_or_else(|| refused("the path is no HTTP target"))?;
-        let forwarded_host = HeaderValue::try_from(ask.host)
+        let forwarded_host = HeaderValue::try_from(request.host)
             .map_err(|_| refused("the tenant's first host name cannot stand in a header: correct its hosts"))?;
-        Ok(Self { origin, target, headers: headers(host, forwarded_host, ask.headers) })
+        let mut headers = headers(host, forwarded_host, request.headers);
+        if !origin.keep_alive {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(Self { origin: uri, target, headers })
+    }
+
+    /// Scheme, host and port.
+    pub(crate) fn origin(&self) -> &Uri {
+        &self.origin
     }
 
     pub(crate) fn request(&self) -> Request<Empty<Bytes>> {

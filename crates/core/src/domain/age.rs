@@ -1,0 +1,142 @@
+//! Answers that were not made now: those that a cache at or before the origin gave.
+//!
+//! A response with an `Age` was made that long ago, so its render "began" then, and not when it was asked for. If that is before a
+//! change that it must show, publishing it would complete the request with content from before the change.
+
+use crate::domain::artifact::Rendered;
+
+/// Between two tries to get an answer that is new enough, where the cache does not say how long it keeps this one.
+const FIRST_RETRY_MS: u64 = 5_000;
+const LONGEST_RETRY_MS: u64 = 900_000;
+
+/// How often an answer may be too old before the request goes to the dead-letter queue.
+pub const MAX_STALE_ANSWERS: u32 = 10;
+
+/// When an answer was made, by AWS's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// After it was asked for.
+    Now,
+    /// At this moment or later. What it must show is older.
+    Earlier {
+        /// What the version may claim to have seen.
+        source_ms: u64,
+    },
+    /// Before something that it must show.
+    TooEarly {
+        /// When to ask again.
+        retry_ms: u64,
+    },
+}
+
+/// Judges an answer to a render that began at `began_ms`, by a clock that is off by less than ε; none if that is not known.
+///
+/// `not_before_ms` is what it must not be older than. `stale_answers` is how often one was too old before.
+pub fn made(rendered: &Rendered, began_ms: Option<u64>, not_before_ms: u64, now_ms: u64, stale_answers: u32) -> Made {
+    let Some(age_s) = age_s(rendered) else { return Made::Now };
+    // Whole seconds, cut off somewhere on the way: it may be almost one older.
+    let age_ms = age_s.saturating_add(1).saturating_mul(1000);
+    if let Some(source_ms) = began_ms.map(|began_ms| began_ms.saturating_sub(age_ms))
+        && source_ms >= not_before_ms
+    {
+        return Made::Earlier { source_ms };
+    }
+    let kept_ms = lifetime_s(rendered).map(|lifetime_s| lifetime_s.saturating_sub(age_s).saturating_mul(1000));
+    let backoff_ms = FIRST_RETRY_MS << stale_answers.min(20);
+    let wait_ms = kept_ms.unwrap_or(backoff_ms).clamp(FIRST_RETRY_MS, LONGEST_RETRY_MS);
+    // An answer without age will do from this moment on.
+    let soonest_ms = not_before_ms.saturating_add(2_000).min(now_ms.saturating_add(LONGEST_RETRY_MS));
+    Made::TooEarly { retry_ms: now_ms.saturating_add(wait_ms).max(soonest_ms) }
+}
+
+/// The greatest `Age` that the answer carries. What is no number is none.
+fn age_s(rendered: &Rendered) -> Option<u64> {
+    list(rendered, "age").filter_map(number).max()
+}
+
+/// How long a shared cache keeps it, by its `Cache-Control`.
+fn lifetime_s(rendered: &Rendered) -> Option<u64> {
+    let lifetime = |wanted: &str| {
+        let named = list(rendered, "cache-control").filter_map(|directive| directive.split_once('='));
+        named.filter(|(name, _)| name.trim().eq_ignore_ascii_case(wanted)).find_map(|(_, value)| number(value))
+    };
+    lifetime("s-maxage").or_else(|| lifetime("max-age"))
+}
+
+fn list<'r>(rendered: &'r Rendered, name: &'r str) -> impl Iterator<Item = &'r str> {
+    let named = rendered.headers.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
+    named.flat_map(|(_, value)| value.split(',')).map(str::trim)
+}
+
+/// A number of seconds; one that is too large is very large.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.trim().trim_matches('"');
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGAN: u64 = 1_763_270_000_000;
+
+    fn answer(headers: &[(&str, &str)]) -> Rendered {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Rendered { status: 200, headers, body: bytes::Bytes::new(), declared_bytes: None }
+    }
+
+    fn judged(headers: &[(&str, &str)], not_before_ms: u64) -> Made {
+        made(&answer(headers), Some(BEGAN), not_before_ms, BEGAN + 100, 0)
+    }
+
+    #[test]
+    fn answer_without_age_was_made_now() {
+        assert_eq!(judged(&[("cache-control", "s-maxage=60")], u64::MAX), Made::Now);
+        for age in ["", "-1", "soon", "1.5", "+3", "0x10"] {
+            assert_eq!(judged(&[("age", age)], u64::MAX), Made::Now, "{age:?}");
+        }
+    }
+
+    #[test]
+    fn age_dates_the_answer_a_second_earlier_than_it_says() {
+        for (age, source_ms) in [("0", BEGAN - 1_000), ("59", BEGAN - 60_000), ("3, 59", BEGAN - 60_000)] {
+            assert_eq!(judged(&[("Age", age)], source_ms), Made::Earlier { source_ms }, "{age}");
+            assert!(matches!(judged(&[("Age", age)], source_ms + 1), Made::TooEarly { .. }), "{age}");
+        }
+        let two = [("age", "3"), ("age", "59")];
+        assert_eq!(judged(&two, 0), Made::Earlier { source_ms: BEGAN - 60_000 });
+        assert_eq!(judged(&[("age", "99999999999999999999999")], 0), Made::Earlier { source_ms: 0 });
+    }
+
+    #[test]
+    fn answer_with_age_is_too_early_for_a_clock_that_is_not_bounded() {
+        let made = made(&answer(&[("age", "0")]), None, 0, BEGAN, 0);
+        assert!(matches!(made, Made::TooEarly { .. }));
+    }
+
+    #[test]
+    fn retry_comes_when_the_cache_has_let_go_of_the_answer() {
+        let retry = |headers: &[(&str, &str)]| match judged(headers, BEGAN) {
+            Made::TooEarly { retry_ms } => retry_ms - BEGAN - 100,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(retry(&[("age", "50"), ("cache-control", "public, s-maxage=60, max-age=5")]), 10_000);
+        assert_eq!(retry(&[("age", "50"), ("cache-control", "max-age=60")]), 10_000);
+        assert_eq!(retry(&[("age", "50"), ("cache-control", "max-age=60000")]), LONGEST_RETRY_MS);
+        assert_eq!(retry(&[("age", "70"), ("cache-control", "max-age=60")]), FIRST_RETRY_MS, "stale already");
+        assert_eq!(retry(&[("age", "50")]), FIRST_RETRY_MS);
+    }
+
+    #[test]
+    fn retries_without_a_lifetime_back_off() {
+        let rendered = answer(&[("age", "50")]);
+        let mut last_ms = 0;
+        for stale_answers in 0..40 {
+            let Made::TooEarly { retry_ms } = made(&rendered, Some(BEGAN), BEGAN, BEGAN, stale_answers) else { panic!() };
+            assert!(retry_ms >= last_ms);
+            last_ms = retry_ms;
+        }
+        assert_eq!(last_ms, BEGAN + LONGEST_RETRY_MS);
+    }
+}

@@ -1,0 +1,119 @@
+//! Connecting to a checked address, and TLS.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::vec;
+
+use everfresh_core::config::HttpOrigin;
+use http::Uri;
+use http::uri::Scheme;
+use hyper_rustls::ConfigBuilderExt;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+
+use crate::addresses::{self, RuntimeApi};
+use crate::connection::Connection;
+use crate::error::{Cause, OriginError};
+
+/// Opens connections to origins.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    /// For all of it: name resolution, TCP and TLS.
+    time: Duration,
+    loopback: bool,
+    runtime_api: Option<RuntimeApi>,
+    tls: OnceLock<Arc<ClientConfig>>,
+}
+
+impl Connector {
+    pub(crate) fn new(time: Duration) -> Self {
+        Self { time, loopback: false, runtime_api: RuntimeApi::from_env(), tls: OnceLock::new() }
+    }
+
+    pub(crate) fn with_loopback(self) -> Self {
+        Self { loopback: true, ..self }
+    }
+
+    /// A new connection.
+    pub(crate) async fn open(&self, origin: &HttpOrigin, uri: &Uri) -> Result<Connection, OriginError> {
+        let time = self.time;
+        match timeout(time, self.connect(origin, uri)).await {
+            Ok(connection) => connection,
+            Err(_elapsed) => Err(OriginError::ConnectTimedOut { origin: origin.url().to_owned(), time }),
+        }
+    }
+
+    async fn connect(&self, origin: &HttpOrigin, uri: &Uri) -> Result<Connection, OriginError> {
+        let failed = |source: Cause| OriginError::Connect { origin: origin.url().to_owned(), source };
+        let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let policy = origin.address_policy(self.loopback);
+        let checked = addresses::resolve(host, port, policy, self.runtime_api.as_ref()).await?;
+        let tcp = connect_to(checked, self.time).await.map_err(failed)?;
+        if !is_tls {
+            return Connection::over_tcp(tcp).await;
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.into()))?;
+        let tls =
+            TlsConnector::from(self.tls_config()?).connect(name, tcp).await.map_err(|error| failed(error.into()))?;
+        Connection::over_tls(tls).await
+    }
+
+    /// Reads the machine's certificates at the first use: a function with plain origins only never pays for it.
+    fn tls_config(&self) -> Result<Arc<ClientConfig>, OriginError> {
+        if let Some(config) = self.tls.get() {
+            return Ok(config.clone());
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| OriginError::Roots(error.into()))?
+            .with_native_roots()
+            .map_err(|error| OriginError::Roots(error.into()))?
+            .with_no_client_auth();
+        Ok(self.tls.get_or_init(|| Arc::new(config)).clone())
+    }
+}
+
+/// Connects to the first of these addresses that accepts, IPv6 and IPv4 side by side.
+///
+/// The library's connector resolves names and takes literal addresses as they are. So it is given neither, but a name that only
+/// [`Checked`] can resolve.
+async fn connect_to(addresses: Vec<SocketAddr>, time: Duration) -> Result<TcpStream, Cause> {
+    let mut connector = HttpConnector::new_with_resolver(Checked(addresses));
+    connector.set_nodelay(true);
+    // Divided among the addresses, so that the first one cannot use up the others' time.
+    connector.set_connect_timeout(Some(time));
+    // Without a port: those of the addresses count.
+    let stream = connector.call(Uri::from_static("http://origin.invalid")).await?;
+    Ok(stream.into_inner())
+}
+
+/// Resolves any name to these addresses.
+#[derive(Clone, Debug)]
+struct Checked(Vec<SocketAddr>);
+
+impl Service<Name> for Checked {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Name) -> Self::Future {
+        ready(Ok(self.0.clone().into_iter()))
+    }
+}
