@@ -17,10 +17,12 @@
 //! | [`artifact`], [`headers`], [`gate`] | what a render gives, what of it is stored, and what may be published |
 //! | [`cache_control`] | the directives of `Cache-Control`, read strictly |
 //! | [`address`] | which network addresses an origin may have |
+//! | [`age`] | whether an answer was made now, or comes out of a cache |
 //! | [`outcome`], [`disposition`] | what became of a message, and what the queue is told |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
 
 pub mod address;
+pub mod age;
 pub mod artifact;
 pub mod cache_control;
 pub mod claim;

@@ -11,14 +11,16 @@ use std::time::Duration;
 
 use self::announce::Silence;
 use self::keep::{Kept, keep_lease};
+use self::plan::Plan;
 use crate::artifacts::Artifacts;
 use crate::chance;
 use crate::config::{Ladder, Resolved, TenantConfig, jittered};
+use crate::domain::age::{MAX_STALE_ANSWERS, Made, made};
 use crate::domain::artifact::{Artifact, Rendered, etag, locate, object_key};
 use crate::domain::coverage::Coverage;
 use crate::domain::events::Stage;
 use crate::domain::gate::{Gate, Life, Passed};
-use crate::domain::outcome::{Busy, ErrorClass, Outcome};
+use crate::domain::outcome::{Busy, ErrorClass, Outcome, RejectReason};
 use crate::domain::page::{Meta, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::request::{Reason, Request};
@@ -75,6 +77,8 @@ pub struct Job<'a> {
     pub received_ms: u64,
     /// The newest sent time of all messages for this page in this invocation's hands.
     pub newest_sent_ms: u64,
+    /// The newest sent time of those among them that say that the page has changed.
+    pub newest_changed_ms: Option<u64>,
     /// When the invocation ends, by the sandbox's own clock.
     pub deadline_ms: u64,
     /// Whether an earlier delivery may have left a record.
@@ -137,10 +141,13 @@ impl Regenerator {
     async fn attempt(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let page = &job.resolved.page;
         let state = self.ledger.lookup(page).await?;
-        if let Some(outcome) = self.without_render(job, &state).await? {
-            let outcome = self.after_news(job, &state, outcome).await?;
-            return Ok(self.settle(job, outcome).await);
-        }
+        let demand = match self.plan(job, &state).await? {
+            Plan::Render(demand) => demand,
+            Plan::Ends(outcome) => {
+                let outcome = self.after_news(job, &state, outcome).await?;
+                return Ok(self.settle(job, outcome).await);
+            }
+        };
         let mut claim = match self.ledger.claim(page, self.claim_terms(job)).await? {
             ClaimOutcome::Won(claim) => claim,
             ClaimOutcome::Replayed => return self.after_news(job, &state, Outcome::Replayed).await,
@@ -166,8 +173,9 @@ impl Regenerator {
         };
         claim.reached(Stage::Leased, self.now_ms());
         // Before the render begins to read: what changes from here on, this version does not claim to have seen.
-        let source_ms = self.source_ms(job);
-        let rendered = keep_lease(&self.ledger, &mut lease, &self.settings.ladder, self.render(job)).await;
+        let (source_ms, began_ms) = (self.source_ms(job), self.bounded_now_ms());
+        let render = self.render(job, demand.no_cache);
+        let rendered = keep_lease(&self.ledger, &mut lease, &self.settings.ladder, render).await;
         let rights = Rights { claim, lease };
         let (rendered, mut rights) = match rendered {
             Kept::Done(Ok(rendered)) => (rendered, rights),
@@ -175,6 +183,12 @@ impl Regenerator {
             Kept::LostLease => return self.give_up(rights, busy(Busy::LostLease)).await,
         };
         rights.claim.reached(Stage::Rendered, self.now_ms());
+        let made = made(&rendered, began_ms, demand.not_before_ms, self.now_ms(), rights.claim.stale_answers());
+        let (source_ms, cached) = match made {
+            Made::Now => (source_ms, false),
+            Made::Earlier { source_ms } => (source_ms, true),
+            Made::TooEarly { retry_ms } => return self.origin_is_stale(job, rights, retry_ms).await,
+        };
         let passed = match self.gate(job, &state, rendered) {
             Ok(passed) => passed,
             Err(class) => {
@@ -182,7 +196,14 @@ impl Regenerator {
                 return self.fail(job, rights, class, &state).await;
             }
         };
-        let publication = self.publication(job, &state, &passed, source_ms);
+        let mut publication = self.publication(job, &state, &passed, source_ms);
+        if cached && Some(source_ms) < demand.published_ms {
+            // The same content once more claims what it claimed before; other content would take the page back in time.
+            if !publication.unchanged {
+                return self.origin_is_stale(job, rights, self.now_ms()).await;
+            }
+            publication.meta.source_ms = demand.published_ms;
+        }
         // Upload before commit: a crash in between leaves an object that nobody points at, never a pointer to nothing (I4).
         if !publication.unchanged {
             if let Err(error) = self.artifacts.upload(&publication.meta.s3_key, &passed.artifact).await {
@@ -249,13 +270,27 @@ impl Regenerator {
         Ok(failed)
     }
 
+    /// The answer was made before the change. Committed, it would complete the request, and its content would not show the change.
+    async fn origin_is_stale(&self, job: &Job<'_>, mut rights: Rights, retry_ms: u64) -> Result<Outcome, LedgerError> {
+        let page = &job.resolved.page;
+        let times = rights.claim.answered_stale(self.now_ms());
+        tracing::warn!(%page, times, "a cache at the origin answered for {page} with what was made before the change");
+        let outcome = match times {
+            MAX_STALE_ANSWERS.. if job.newest_changed_ms.is_some() => {
+                Outcome::Rejected { reason: RejectReason::OriginStale }
+            }
+            _ => busy(Busy::OriginStale { until_ms: retry_ms }),
+        };
+        self.give_up(rights, outcome).await
+    }
+
     async fn give_up(&self, rights: Rights, outcome: Outcome) -> Result<Outcome, LedgerError> {
         self.ledger.give_up(rights).await?;
         Ok(outcome)
     }
 
     /// The render, within its deadline. A panic stays with its record.
-    async fn render(&self, job: &Job<'_>) -> Result<Rendered, ErrorClass> {
+    async fn render(&self, job: &Job<'_>, no_cache: bool) -> Result<Rendered, ErrorClass> {
         use futures::FutureExt;
         let page = &job.resolved.page;
         let time = Duration::from_millis(self.render_time_ms(job));
@@ -263,6 +298,7 @@ impl Regenerator {
             page,
             render: &job.tenant.render,
             host: job.tenant.hosts.first().map_or("", String::as_str),
+            no_cache,
             max_bytes: self.settings.max_body_bytes,
             time,
         };

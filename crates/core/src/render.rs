@@ -20,6 +20,8 @@ pub struct RenderRequest<'a> {
     pub render: &'a Render,
     /// The tenant's first host name: the site that the page belongs to.
     pub host: &'a str,
+    /// Whether caches on the way must ask the origin anew: the page is known to have changed.
+    pub no_cache: bool,
     /// The largest body that can be used; reading more is a waste.
     pub max_bytes: u64,
     /// How much time there is. The caller stops waiting then; a renderer that knows it can give up in better order.

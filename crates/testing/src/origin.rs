@@ -8,6 +8,7 @@ use std::time::Duration;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use futures::future::BoxFuture;
+use tokio::time::Instant;
 
 /// The tenant's own site: whatever the test says it is.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +28,32 @@ struct Site {
     takes: Duration,
     breaks: Breaks,
     numbered: bool,
+    cache: Option<Cache>,
+}
+
+/// A cache before the site, for all pages alike.
+#[derive(Clone, Debug)]
+struct Cache {
+    lifetime: Duration,
+    obeys: bool,
+    kept: Option<(Instant, String)>,
+}
+
+impl Cache {
+    /// The answer of the cache, and how old it is. One that is made now is kept.
+    fn answer(&mut self, now: &str, no_cache: bool) -> (String, Option<Duration>) {
+        let usable = |(at, _): &(Instant, String)| at.elapsed() < self.lifetime && !(no_cache && self.obeys);
+        match self.kept.take().filter(usable) {
+            Some((at, content)) => {
+                self.kept = Some((at, content.clone()));
+                (content, Some(at.elapsed()))
+            }
+            None => {
+                self.kept = Some((Instant::now(), now.to_owned()));
+                (now.to_owned(), None)
+            }
+        }
+    }
 }
 
 /// How a render goes wrong.
@@ -56,6 +83,7 @@ impl Default for Site {
             takes: Duration::ZERO,
             breaks: Breaks::No,
             numbered: false,
+            cache: None,
         }
     }
 }
@@ -74,6 +102,11 @@ impl Origin {
     /// From now on no two renders give the same.
     pub fn numbers_its_renders(&self) {
         self.site.lock().unwrap().numbered = true;
+    }
+
+    /// From now on a cache stands before the site, which keeps answers for so long. It obeys `no-cache`, or it does not.
+    pub fn is_cached(&self, lifetime: Duration, obeys_no_cache: bool) {
+        self.site.lock().unwrap().cache = Some(Cache { lifetime, obeys: obeys_no_cache, kept: None });
     }
 
     /// From now on a render takes so long.
@@ -113,6 +146,11 @@ impl Renderer for Origin {
             let mut site = self.site.lock().unwrap().clone();
             if site.numbered {
                 site.content = format!("{} {number}", site.content);
+            }
+            if let Some(cache) = &mut self.site.lock().unwrap().cache {
+                let (content, age) = cache.answer(&site.content, request.no_cache);
+                site.content = content;
+                site.headers.extend(age.map(|age| ("age".to_owned(), age.as_secs().to_string())));
             }
             tokio::time::sleep(site.takes).await;
             let own = self.broken.lock().unwrap().get(request.page.path().as_str()).copied();

@@ -25,6 +25,8 @@ pub struct Invocation {
 /// they. A record whose sender means another page stands apart: it says nothing about this page, and this page grants it nothing.
 pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invocation: Invocation) -> Vec<Outcome> {
     let newest_sent_ms = records.iter().map(|record| record.sent_ms).max().unwrap_or_default();
+    let changed = records.iter().filter(|record| is_changed(record));
+    let newest_changed_ms = changed.map(|record| record.sent_ms).max();
     let lost: Vec<&str> = records.iter().filter_map(|record| record.attribute(attributes::LOST)).collect();
     let mut outcomes = Vec::with_capacity(records.len());
     let mut for_the_rest = None;
@@ -52,6 +54,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             sent_ms: record.sent_ms,
             received_ms: invocation.received_ms,
             newest_sent_ms,
+            newest_changed_ms,
             deadline_ms: invocation.deadline_ms,
             has_record: record.receive_count > 1,
             lost: &lost,
@@ -83,9 +86,13 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
 /// Whether the record would be done with, or given up, because of a cooldown or a failure that another one met. Then it leads too: it may
 /// have news of its own.
 fn ends(outcome: &Outcome, record: &Record<'_>) -> bool {
-    let changed = wish(record).is_some_and(|(accepted, _)| accepted.request.reason == Reason::Changed);
-    let by_cooldown = !changed && matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } });
+    let by_cooldown = !is_changed(record) && matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } });
     by_cooldown || matches!(outcome, Outcome::Failed { class, .. } if !class.retryable())
+}
+
+/// Whether the record says that its page has changed.
+fn is_changed(record: &Record<'_>) -> bool {
+    wish(record).is_some_and(|(accepted, _)| accepted.request.reason == Reason::Changed)
 }
 
 /// The page that a record asks for, if it asks for one.

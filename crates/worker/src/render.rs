@@ -12,6 +12,7 @@ use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use everfresh_origin::{OriginRequest, Origins, Patience};
 use futures::future::BoxFuture;
+use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, PRAGMA};
 
 use self::templates::Templates;
 
@@ -63,8 +64,13 @@ impl Renderer for Renderers {
     }
 }
 
+/// For a page that is known to have changed: a cache on the way must ask the origin. `pragma` is for those that know only HTTP/1.0.
+static ASK_ANEW: [(HeaderName, HeaderValue); 2] =
+    [(CACHE_CONTROL, HeaderValue::from_static("no-cache")), (PRAGMA, HeaderValue::from_static("no-cache"))];
+
 /// The page and nothing else: a render must not depend on who asked for it.
 fn page<'a>(request: &RenderRequest<'a>) -> OriginRequest<'a> {
-    let RenderRequest { page, host, max_bytes, time, .. } = *request;
-    OriginRequest { tenant: page.tenant(), path: page.path().as_str(), host, headers: &[], max_bytes, time }
+    let RenderRequest { page, host, max_bytes, time, no_cache, .. } = *request;
+    let headers = if no_cache { &ASK_ANEW[..] } else { &[] };
+    OriginRequest { tenant: page.tenant(), path: page.path().as_str(), host, headers, max_bytes, time }
 }

@@ -28,6 +28,7 @@ async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
         page: &resolved.page,
         render: &tenant.render,
         host: &tenant.hosts[0],
+        no_cache: false,
         max_bytes: MAX_BODY_BYTES,
         time: Duration::from_secs(60),
     };

@@ -26,7 +26,7 @@ async fn ask_of(
 ) -> Result<Rendered, RenderFailure> {
     let path = CanonicalPath::stored("/products/42?color=red").unwrap();
     let page = PageKey::new(Tenant::parse("acme").unwrap(), path);
-    let request = RenderRequest { page: &page, render, host: "www.acme.example", max_bytes, time };
+    let request = RenderRequest { page: &page, render, host: "www.acme.example", no_cache: false, max_bytes, time };
     renderers.render(request).await
 }
 
@@ -69,4 +69,20 @@ async fn a_lambda_renderer_is_refused_with_what_to_change() {
     let text = refused.to_string();
     assert!(text.contains("lambda renderers are not available in this version"), "{text}");
     assert!(text.contains("acme-ssr"), "{text}");
+}
+
+#[tokio::test]
+async fn caches_are_told_to_ask_anew_only_for_a_page_that_has_changed() {
+    for (no_cache, expected) in [(true, true), (false, false)] {
+        let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
+        let render = Render::http(&origin.url()).unwrap();
+        let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored("/").unwrap());
+        let renderers = Renderers::new(".", Clock::system()).with_loopback();
+        let host = "www.acme.example";
+        let request = RenderRequest { page: &page, render: &render, host, no_cache, max_bytes: 5, time: LONG };
+        renderers.render(request).await.unwrap();
+        let request = origin.requests().remove(0).to_lowercase();
+        assert_eq!(request.contains("\r\ncache-control: no-cache\r\n"), expected, "{request}");
+        assert_eq!(request.contains("\r\npragma: no-cache\r\n"), expected, "{request}");
+    }
 }

@@ -21,7 +21,9 @@ fn clock() -> Clock {
 async fn ask(renderers: &Renderers, path: &str, max_bytes: u64) -> Result<Rendered, RenderFailure> {
     let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored(path).unwrap());
     let (render, time) = (&Render::templates("site/").unwrap(), Duration::from_secs(60));
-    renderers.render(RenderRequest { page: &page, render, host: "www.acme.example", max_bytes, time }).await
+    renderers
+        .render(RenderRequest { page: &page, render, host: "www.acme.example", no_cache: false, max_bytes, time })
+        .await
 }
 
 async fn try_render(templates: &[(&str, &str)], path: &'static str) -> Result<Rendered, RenderFailure> {

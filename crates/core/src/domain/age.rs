@@ -133,7 +133,9 @@ mod tests {
         let rendered = answer(&[("age", "50")]);
         let mut last_ms = 0;
         for stale_answers in 0..40 {
-            let Made::TooEarly { retry_ms } = made(&rendered, Some(BEGAN), BEGAN, BEGAN, stale_answers) else { panic!() };
+            let Made::TooEarly { retry_ms } = made(&rendered, Some(BEGAN), BEGAN, BEGAN, stale_answers) else {
+                panic!()
+            };
             assert!(retry_ms >= last_ms);
             last_ms = retry_ms;
         }

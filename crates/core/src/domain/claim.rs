@@ -105,6 +105,7 @@ mod tests {
             owner: Some("other".into()),
             claim_expires_ms: Some(NOW),
             attempts: 1,
+            stale_answers: 0,
             error_class: None,
             rejected_at_ms: None,
             events: Vec::new(),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | Committed, Unchanged, AlreadyCovered, Replayed | Ack |
 //! | Pinned | Ack; for `changed` only once HEALTH says that a change is waiting, else Retry |
-//! | Busy: cooldown | `changed` Retry when it ends; `expired` and `prewarm` Ack |
+//! | Busy: cooldown, or a stale answer of the origin's cache | `changed` Retry when it ends; `expired` and `prewarm` Ack |
 //! | Busy: anything else, TooClose, Superseded, Failed | Retry |
 //! | Failed in a way that trying again does not change, Rejected | Reject |
 //!
@@ -94,6 +94,11 @@ fn busy(why: Busy, reason: Reason, delivery: &Delivery) -> Disposition {
         Busy::Cooldown { until_ms } => match reason {
             Reason::Changed => delivery.retry_after(until_ms),
             // Readers ask again; the origin is left alone meanwhile.
+            Reason::Expired | Reason::Prewarm => Disposition::Ack,
+        },
+        Busy::OriginStale { until_ms } => match reason {
+            Reason::Changed => delivery.retry_after(until_ms),
+            // What is published is newer than what the origin's cache has. Readers ask again.
             Reason::Expired | Reason::Prewarm => Disposition::Ack,
         },
         // Long enough that a pause of many days uses up neither receives nor retention.

@@ -17,6 +17,8 @@ pub enum Stage {
     Rendered = 40,
     /// The publish gate refused the answer.
     Refused = 45,
+    /// The answer came from a cache and was made before the change.
+    OriginStale = 46,
     /// The body is in the bucket.
     Uploaded = 50,
     /// A new version was published.
@@ -35,12 +37,13 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in their order.
-    pub const ALL: [Stage; 12] = [
+    pub const ALL: [Stage; 13] = [
         Stage::Received,
         Stage::Claimed,
         Stage::Leased,
         Stage::Rendered,
         Stage::Refused,
+        Stage::OriginStale,
         Stage::Uploaded,
         Stage::Committed,
         Stage::Unchanged,
@@ -63,6 +66,7 @@ impl Stage {
             Stage::Leased => "leased",
             Stage::Rendered => "rendered",
             Stage::Refused => "refused",
+            Stage::OriginStale => "origin_stale",
             Stage::Uploaded => "uploaded",
             Stage::Committed => "committed",
             Stage::Unchanged => "unchanged",

@@ -78,6 +78,11 @@ pub enum Busy {
     OtherPage,
     /// A newer deployment rendered the page; a worker of that deployment must handle this.
     OlderDeploy,
+    /// A cache at the origin answered with what was made before the change.
+    OriginStale {
+        /// When to ask again.
+        until_ms: u64,
+    },
     /// The page is published, but the CDN or the listeners have not been told.
     Downstream {
         /// Whether this attempt published it, and not one before it.
@@ -169,6 +174,8 @@ pub enum RejectReason {
     Attempts,
     /// An attempt failed in a way that no further attempt changes.
     NotRetryable,
+    /// A cache at the origin gave, time after time, what was made before the change.
+    OriginStale,
     /// It was put off until it would soon have vanished from the queue.
     Waited,
 }
@@ -185,6 +192,7 @@ impl RejectReason {
             RejectReason::KeyConflict => "key_conflict",
             RejectReason::Attempts => "attempts",
             RejectReason::NotRetryable => "not_retryable",
+            RejectReason::OriginStale => "origin_stale",
             RejectReason::Waited => "waited",
         }
     }
@@ -245,6 +253,7 @@ mod tests {
             Busy::NoTime,
             Busy::OtherPage,
             Busy::OlderDeploy,
+            Busy::OriginStale { until_ms: 1 },
             Busy::Downstream { published: true },
             Busy::Unavailable,
         ];

@@ -141,6 +141,8 @@ pub struct ReqRow {
     pub claim_expires_ms: Option<u64>,
     /// Attempts so far, the one under way included.
     pub attempts: u32,
+    /// How often the origin's cache answered with what was made before the change.
+    pub stale_answers: u32,
     /// Why the last attempt failed.
     pub error_class: Option<ErrorClass>,
     /// When it was given up and sent to the dead-letter queue.
@@ -199,6 +201,7 @@ mod tests {
             owner: None,
             claim_expires_ms: None,
             attempts: 1,
+            stale_answers: 0,
             error_class: None,
             rejected_at_ms: None,
             events: Vec::new(),

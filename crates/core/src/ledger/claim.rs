@@ -26,6 +26,7 @@ pub struct Claim {
     pub(super) sk: String,
     pub(super) owner: String,
     pub(super) attempts: u32,
+    pub(super) stale_answers: u32,
     /// The attempt's number in event sequence numbers: every claim has its own, also those that are given back.
     pub(super) attempt: u32,
     pub(super) events: Vec<Event>,
@@ -67,7 +68,24 @@ pub struct ClaimTerms<'a> {
     pub max_attempts: u32,
 }
 
+/// What the record counts so far. A rejection ends the count, as it does that of attempts.
+fn stale_answers(known: Option<&ReqRow>, now_ms: u64) -> u32 {
+    let counted = known.filter(|row| row.counts(now_ms) && row.rejected_at_ms.is_none());
+    counted.map_or(0, |row| row.stale_answers)
+}
+
 impl Claim {
+    /// Notes that the origin's cache answered with what was made before the change. Returns how often that was so.
+    pub(crate) fn answered_stale(&mut self, now_ms: u64) -> u32 {
+        self.stale_answers = self.stale_answers.saturating_add(1);
+        self.reached(Stage::OriginStale, now_ms);
+        self.stale_answers
+    }
+
+    pub(crate) fn stale_answers(&self) -> u32 {
+        self.stale_answers
+    }
+
     /// Notes that a stage was reached. It is written with the claim's next write.
     pub(crate) fn reached(&mut self, stage: Stage, now_ms: u64) {
         let mut events = std::mem::take(&mut self.events);
@@ -106,7 +124,8 @@ impl Ledger {
                     let Some(row) = known.take() else { continue };
                     // The last attempt in its events is the one that this very write began.
                     let attempt = events::next_attempt(&row.events).saturating_sub(1);
-                    let claim = Claim { pk, sk, owner, attempts: row.attempts, attempt, events: row.events };
+                    let ReqRow { attempts, stale_answers, events, .. } = row;
+                    let claim = Claim { pk, sk, owner, attempts, stale_answers, attempt, events };
                     return Ok(ClaimOutcome::Won(claim));
                 }
                 Some(ClaimVerdict::Replayed) => return Ok(ClaimOutcome::Replayed),
@@ -119,6 +138,7 @@ impl Ledger {
                 sk: sk.clone(),
                 owner: owner.clone(),
                 attempts,
+                stale_answers: stale_answers(known.as_ref(), now_ms),
                 attempt: events::next_attempt(old_events.as_deref().unwrap_or_default()),
                 events: old_events.unwrap_or_default(),
             };
@@ -208,6 +228,7 @@ pub(super) fn given_back_values(claim: &Claim) -> HashMap<String, AttributeValue
         (":started", s(ReqStatus::Started.as_str())),
         (":expired", n(0u64)),
         (":attempts", n(u64::from(claim.attempts.saturating_sub(1)))),
+        (":stale", n(u64::from(claim.stale_answers))),
         (":events", rows::events(&claim.events)),
     ]
     .map(|(name, value)| (name.to_owned(), value))
@@ -243,6 +264,7 @@ fn started(claim: &Claim, terms: &ClaimTerms<'_>, now_ms: u64) -> Item {
         (name::OWNER, s(&claim.owner)),
         (name::CLAIM_EXPIRES_MS, n(terms.expires_ms)),
         (name::ATTEMPTS, n(u64::from(claim.attempts))),
+        (name::STALE_ANSWERS, n(u64::from(claim.stale_answers))),
         (name::EVENTS, rows::events(&claim.events)),
     ]
     .map(|(name, value)| (name.to_owned(), value))

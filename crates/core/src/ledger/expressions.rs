@@ -50,6 +50,7 @@ pub(crate) mod name {
     pub(crate) const OWNER: &str = "owner";
     pub(crate) const CLAIM_EXPIRES_MS: &str = "claim_expires_ms";
     pub(crate) const ATTEMPTS: &str = "attempts";
+    pub(crate) const STALE_ANSWERS: &str = "stale_answers";
     pub(crate) const ERROR_CLASS: &str = "error_class";
     pub(crate) const REJECTED_AT_MS: &str = "rejected_at_ms";
     pub(crate) const EVENTS: &str = "events";
@@ -182,4 +183,4 @@ pub(crate) const UNPIN: &str = "SET path_watermark_ms = :at REMOVE pinned_at_ms,
 
 /// Keeps STARTED, for the words of the table know no fourth state, but with nobody at it: the next delivery takes it over.
 pub(crate) const GIVE_BACK: &str =
-    "SET claim_expires_ms = :expired, attempts = :attempts, events = :events REMOVE #owner";
+    "SET claim_expires_ms = :expired, attempts = :attempts, stale_answers = :stale, events = :events REMOVE #owner";

@@ -250,6 +250,7 @@ pub(crate) fn req(item: &Item) -> Result<ReqRow, RowError> {
         owner: row.text(name::OWNER)?,
         claim_expires_ms: row.number(name::CLAIM_EXPIRES_MS)?,
         attempts: row.maybe(name::ATTEMPTS, |value| value.as_n().ok()?.parse().ok())?.unwrap_or(0),
+        stale_answers: row.maybe(name::STALE_ANSWERS, |value| value.as_n().ok()?.parse().ok())?.unwrap_or(0),
         // A word from a newer version is no reason to lose the record: it counts as retryable.
         error_class: row.text(name::ERROR_CLASS)?.and_then(|word| ErrorClass::parse(&word)),
         rejected_at_ms: row.number(name::REJECTED_AT_MS)?,

@@ -3,53 +3,97 @@
 use super::{AFTER_RENDER_MS, Busy, ClaimTerms, Coverage, Job, LEAST_RENDER_MS, LedgerError, Outcome, PageState};
 use super::{Reason, Regenerator, ReqStatus, busy};
 use crate::domain::coverage::{Ask, coverage};
-use crate::domain::freshness::freshness;
+use crate::domain::freshness::{Freshness, Why, freshness};
 use crate::domain::invalidations::Invalidations;
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::Meta;
 use crate::domain::seconds;
 use crate::ledger::Settled;
 
+/// What is to be done about a request.
+pub(super) enum Plan {
+    /// Nothing is rendered.
+    Ends(Outcome),
+    /// It takes a render.
+    Render(Demand),
+}
+
+/// What a render must show.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Demand {
+    /// Whether the page is known to have changed, so that caches on the way must ask the origin anew.
+    pub(super) no_cache: bool,
+    /// An answer that was made before this moment does not show what has changed.
+    pub(super) not_before_ms: u64,
+    /// When the published version's render began.
+    pub(super) published_ms: Option<u64>,
+}
+
+/// What the published version is to a request.
+struct Judged {
+    coverage: Coverage,
+    freshness: Freshness,
+    invalidations: Invalidations,
+}
+
 impl Regenerator {
-    /// What becomes of the request without a render; none if it takes one. Costs no write but for a wish on a pinned page.
-    pub(super) async fn without_render(
-        &self,
-        job: &Job<'_>,
-        state: &PageState,
-    ) -> Result<Option<Outcome>, LedgerError> {
-        match self.coverage(job, state).await? {
-            Coverage::Covered => return Ok(Some(Outcome::AlreadyCovered)),
-            Coverage::TooClose { until_ms } => return self.too_close(job, until_ms).await.map(Some),
+    /// Whether the request takes a render. Costs no write but for a change of a pinned page.
+    pub(super) async fn plan(&self, job: &Job<'_>, state: &PageState) -> Result<Plan, LedgerError> {
+        let judged = self.judge(job, state).await?;
+        match judged.coverage {
+            Coverage::Covered => return Ok(Plan::Ends(Outcome::AlreadyCovered)),
+            Coverage::TooClose { until_ms } => return self.too_close(job, until_ms).await.map(Plan::Ends),
             Coverage::NotCovered => {}
         }
         if state.health.pinned() {
-            return self.pinned(job).await.map(Some);
+            return self.pinned(job).await.map(Plan::Ends);
         }
+        Ok(match self.in_the_way(job, state) {
+            Some(why) => Plan::Ends(busy(why)),
+            None => Plan::Render(self.demand(job, state, &judged)),
+        })
+    }
+
+    /// What keeps the request from being rendered now.
+    fn in_the_way(&self, job: &Job<'_>, state: &PageState) -> Option<Busy> {
         let now_ms = self.now_ms();
         let newer_deploy = state.meta.as_ref().is_some_and(|meta| meta.is_newer_than_deploy(self.settings.deploy));
         if newer_deploy {
-            return Ok(Some(busy(Busy::OlderDeploy)));
+            return Some(Busy::OlderDeploy);
         }
         if let Some(lock) = state.lock.as_ref().filter(|lock| lock.held(now_ms)) {
             let until_ms = seconds::to_ms(lock.lease_expires_at);
-            return Ok(Some(busy(Busy::Lease { until_ms })));
+            return Some(Busy::Lease { until_ms });
         }
         if let Some(until_ms) = state.health.cooldown_until(now_ms) {
-            return Ok(Some(busy(Busy::Cooldown { until_ms })));
+            return Some(Busy::Cooldown { until_ms });
         }
-        if self.render_time_ms(job) < LEAST_RENDER_MS {
-            return Ok(Some(busy(Busy::NoTime)));
-        }
-        Ok(None)
+        (self.render_time_ms(job) < LEAST_RENDER_MS).then_some(Busy::NoTime)
     }
 
-    /// Whether what is published grants the request.
-    pub(super) async fn coverage(&self, job: &Job<'_>, state: &PageState) -> Result<Coverage, LedgerError> {
-        // Whatever it has seen, a version without a body grants nothing to whoever asks for that body.
-        let bodiless = |meta: &Meta| !meta.tombstone && job.lost.contains(&meta.s3_key.as_str());
-        if state.meta.as_ref().is_some_and(bodiless) {
-            return Ok(Coverage::NotCovered);
+    /// What the render must show. An answer that is made now shows everything; one out of the origin's cache may not.
+    fn demand(&self, job: &Job<'_>, state: &PageState, judged: &Judged) -> Demand {
+        let epsilon_ms = self.settings.ladder.epsilon_ms;
+        let published_ms = state.meta.as_ref().and_then(|meta| meta.believable_source_ms(self.now_ms(), epsilon_ms));
+        let invalidated = matches!(
+            judged.freshness,
+            Freshness::Stale { why: Why::Invalidated } | Freshness::Expired { why: Why::Invalidated }
+        );
+        let watermark_ms = state.health.path_watermark_ms.max(judged.invalidations.watermark_ms);
+        let changed_ms = job.newest_changed_ms.max(watermark_ms.filter(|_| invalidated));
+        Demand {
+            no_cache: invalidated || job.newest_changed_ms.is_some(),
+            not_before_ms: changed_ms.map_or(0, |changed_ms| changed_ms.saturating_add(epsilon_ms)),
+            published_ms,
         }
+    }
+
+    /// Whether what is published covers the request.
+    pub(super) async fn coverage(&self, job: &Job<'_>, state: &PageState) -> Result<Coverage, LedgerError> {
+        Ok(self.judge(job, state).await?.coverage)
+    }
+
+    async fn judge(&self, job: &Job<'_>, state: &PageState) -> Result<Judged, LedgerError> {
         let ladder = &self.settings.ladder;
         let policy = job.resolved.route.policy(self.settings.deploy, ladder.epsilon_ms);
         let invalidations = self.invalidations(job, state).await?;
@@ -57,7 +101,13 @@ impl Regenerator {
         let meta = state.meta.as_ref();
         let freshness = freshness(meta, &state.health, &invalidations, &policy, now_ms);
         let ask = Ask { reason: job.request.reason, sent_ms: job.sent_ms };
-        Ok(coverage(&ask, meta, freshness, &policy, now_ms))
+        // Whatever it has seen, a version without a body covers no request.
+        let bodiless = |meta: &Meta| !meta.tombstone && job.lost.contains(&meta.s3_key.as_str());
+        let coverage = match meta {
+            Some(meta) if bodiless(meta) => Coverage::NotCovered,
+            meta => coverage(&ask, meta, freshness, &policy, now_ms),
+        };
+        Ok(Judged { coverage, freshness, invalidations })
     }
 
     /// The watermarks of tags and prefixes that concern the page. A `changed` request asks for no freshness, so they cost it
@@ -129,9 +179,14 @@ impl Regenerator {
     /// What the next version may claim to have seen. A worker that cannot bound its clock's error claims only what AWS itself dated:
     /// the newest message in hand was sent before its render began.
     pub(super) fn source_ms(&self, job: &Job<'_>) -> u64 {
+        self.bounded_now_ms().map_or(job.newest_sent_ms, |now_ms| now_ms.max(job.newest_sent_ms))
+    }
+
+    /// AWS's present, if it is known to within ε.
+    pub(super) fn bounded_now_ms(&self) -> Option<u64> {
         let time = self.ledger.time();
         let bounded = time.error_ms().is_some_and(|error_ms| error_ms < self.settings.ladder.epsilon_ms);
-        if bounded { time.now_ms().max(job.newest_sent_ms) } else { job.newest_sent_ms }
+        bounded.then(|| time.now_ms())
     }
 
     pub(super) fn now_ms(&self) -> u64 {

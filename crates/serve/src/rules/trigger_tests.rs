@@ -114,6 +114,7 @@ fn row(status: ReqStatus, rejected_at_ms: Option<u64>) -> ReqRow {
         owner: Some("owner".to_owned()),
         claim_expires_ms: None,
         attempts: 1,
+        stale_answers: 0,
         error_class: None,
         rejected_at_ms,
         events: stages.map(|stage| Event::new(1, stage, 5)).to_vec(),
