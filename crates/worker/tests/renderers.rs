@@ -10,14 +10,19 @@ use everfresh_core::domain::page_key::{CanonicalPath, PageKey, Tenant};
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use everfresh_testing::Server;
 use everfresh_worker::render::Renderers;
+use everfresh_worker::render::templates::TemplateProcess;
 
 const LONG: Duration = Duration::from_secs(60);
+
+fn process() -> TemplateProcess {
+    TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"))
+}
 
 async fn ask(render: &Render, max_bytes: u64, time: Duration) -> Result<Rendered, RenderFailure> {
     let path = CanonicalPath::stored("/products/42?color=red").unwrap();
     let page = PageKey::new(Tenant::parse("acme").unwrap(), path);
     let request = RenderRequest { page: &page, render, host: "www.acme.example", max_bytes, time };
-    Renderers::new(".", Clock::system()).render(request).await
+    Renderers::new(".", Clock::system(), process()).render(request).await
 }
 
 #[tokio::test]
