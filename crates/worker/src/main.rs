@@ -47,6 +47,7 @@ async fn start() -> Result<(Worker, Settings), Error> {
     let settings = Settings::from_env()?;
     let clients = Clients::aws(&aws_sdk_config(Patience::WORKER, Reach::Lambda).await);
     let config = Config::load(&settings.config, settings.layout, &clients).await?;
+    build::check_templates(&config, &settings.config)?;
     let folder = Path::new(&settings.config).parent().unwrap_or(Path::new("."));
     let renderer = Arc::new(Renderers::new(folder, Clock::system(), TemplateProcess::own()?));
     let worker = build::worker(&settings, config, &clients, renderer)?;
