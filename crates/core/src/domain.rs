@@ -16,6 +16,7 @@
 //! | [`claim`], [`lease`] | who may handle a request, and who may publish |
 //! | [`artifact`], [`headers`], [`gate`] | what a render gives, what of it is stored, and what may be published |
 //! | [`outcome`], [`disposition`] | what became of a message, and what the queue is told |
+//! | [`scrub`] | what of a page, a key or any text may stand in a log |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
 
 pub mod artifact;
@@ -35,6 +36,7 @@ pub mod page;
 pub mod page_key;
 pub mod path;
 pub mod request;
+pub mod scrub;
 pub mod seconds;
 pub mod tag;
 pub mod version;
