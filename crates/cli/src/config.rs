@@ -17,7 +17,8 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let tenants: Vec<&TenantConfig> = config.tenants().collect();
     build::check_renderers(&config).with_context(|| file.display().to_string())?;
     config.check_origins(false).with_context(|| file.display().to_string())?;
-    check_templates(&config, file)?;
+    build::check_templates(&config, &file.display().to_string())?;
+    let notes = notes(&config);
     if target.json {
         let tenants: Vec<_> = tenants
             .iter()
@@ -26,7 +27,7 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
                 serde_json::json!({"tenant": tenant.tenant.as_str(), "hosts": tenant.hosts, "routes": routes})
             })
             .collect();
-        output::json(&serde_json::json!({"ok": true, "tenants": tenants}))?;
+        output::json(&serde_json::json!({"ok": true, "tenants": tenants, "notes": notes}))?;
         return Ok(());
     }
     say!("{} is right.", file.display())?;
@@ -38,24 +39,24 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
             say!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate)?;
         }
     }
+    for note in notes {
+        say!("")?;
+        say!("Note: {note}")?;
+    }
     Ok(())
 }
 
-/// Refuses a folder of templates that is not there: every render would fail.
-fn check_templates(config: &Config, file: &Path) -> anyhow::Result<()> {
-    for tenant in config.tenants() {
-        let Render::Templates(name) = &tenant.render else { continue };
-        let folder = file.parent().unwrap_or(Path::new("")).join(name);
-        if !folder.is_dir() {
-            bail!(
-                "{}: tenant.{}.render: there is no folder {} with templates: make it, or name another one (relative to this file)",
-                file.display(),
-                tenant.tenant,
-                folder.display()
-            );
-        }
-    }
-    Ok(())
+/// What holds on this machine and not in every deployment.
+fn notes(config: &Config) -> Vec<String> {
+    let by_templates = config.tenants().filter(|tenant| matches!(tenant.render, Render::Templates(_)));
+    let note = |tenant: &TenantConfig| {
+        format!(
+            "tenant.{}.render: templates work from a file in the function's package only: a worker whose EVERFRESH_CONFIG is s3://… \
+             refuses to start with them",
+            tenant.tenant
+        )
+    };
+    by_templates.map(note).collect()
 }
 
 /// What a file says, right or wrong.

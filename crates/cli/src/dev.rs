@@ -20,6 +20,7 @@ use everfresh_local::in_process::InProcess;
 use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY, stack};
 use everfresh_worker::handler::BatchError;
 use everfresh_worker::render::Renderers;
+use everfresh_worker::render::templates::TemplateProcess;
 use everfresh_worker::{Settings, Worker, build};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -120,10 +121,10 @@ fn worker(config: &Path, clients: &Clients, stack: &Stack) -> anyhow::Result<Wor
         })
     })?;
     let folder = config.parent().unwrap_or(Path::new("."));
-    let renderers = Arc::new(Renderers::new(folder, Clock::system()).with_loopback());
+    let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_loopback();
     let loaded = config::load(config)?;
     loaded.check_origins(true).with_context(|| config.display().to_string())?;
-    Ok(build::worker(&settings, loaded, clients, renderers)?)
+    Ok(build::worker(&settings, loaded, clients, Arc::new(renderers))?)
 }
 
 /// Asks for the demo's pages, so that there is something to see.

@@ -18,12 +18,17 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use everfresh_core::logs;
+use everfresh_worker::render::templates::TemplateProcess;
 use tokio::runtime::Runtime;
 
 use crate::args::{Args, Command, ConfigCommand, PageCommand, PreviewCommand, RequestCommand};
 use crate::output::{NobodyReads, note};
 
 fn main() -> ExitCode {
+    // `dev` starts this executable again for each template that it renders.
+    if let Some(ended) = TemplateProcess::entered() {
+        return ended;
+    }
     let args = Args::parse();
     // The engines chatter about every queue and bucket; what a person wants to see is what Everfresh does.
     logs::init(

@@ -174,6 +174,8 @@ fn a_folder_of_templates_that_is_not_there_is_named() {
     fs::create_dir(&site).unwrap();
     let good = check();
     assert!(good.status.success(), "{}", text(&good.stderr));
+    // Right here, and refused by a worker that reads the same file from S3.
+    assert!(text(&good.stdout).contains("tenant.a.render: templates work from a file"), "{}", text(&good.stdout));
 }
 
 #[test]

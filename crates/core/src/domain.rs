@@ -19,6 +19,7 @@
 //! | [`address`] | which network addresses an origin may have |
 //! | [`age`] | whether an answer was made now, or comes out of a cache |
 //! | [`outcome`], [`disposition`] | what became of a message, and what the queue is told |
+//! | [`scrub`] | what of a page, a key or any text may stand in a log |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
 
 pub mod address;
@@ -41,6 +42,7 @@ pub mod page;
 pub mod page_key;
 pub mod path;
 pub mod request;
+pub mod scrub;
 pub mod seconds;
 pub mod tag;
 pub mod version;

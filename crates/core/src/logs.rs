@@ -1,10 +1,17 @@
 //! Log output: JSON lines where a machine reads them, readable lines where a person does.
+//!
+//! Every line goes through [`scrub::line`], whoever wrote it. The functions log what Everfresh and its libraries say at `info` and above;
+//! the AWS SDK tells of requests and their contents only at `debug` and `trace`, which `RUST_LOG` must name.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::domain::scrub;
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,23 +48,139 @@ pub fn ended<E: std::fmt::Display>(what: &str, result: Result<(), E>) -> ExitCod
 /// Installs the process's logger. `RUST_LOG` overrides `default_filter`. A second call changes nothing.
 pub fn init(format: Format, default_filter: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
     // A logger that is already there (tests, an embedding program) is as good as ours.
     let _ = match format {
-        Format::Json => builder
-            .json()
-            .flatten_event(true)
-            .with_current_span(true)
-            .with_span_list(false)
-            .with_ansi(false)
-            .finish()
-            .try_init(),
-        Format::Readable => builder
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_target(false)
-            .compact()
-            .finish()
-            .try_init(),
+        Format::Json => {
+            log_panics();
+            json(filter, io::stdout).try_init()
+        }
+        Format::Readable => readable(filter, io::stderr, io::stderr().is_terminal()).try_init(),
     };
+}
+
+/// JSON lines to `writer`.
+pub fn json<W>(filter: EnvFilter, writer: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(Scrubbing { writer, colours: false })
+        .json()
+        .flatten_event(true)
+        .with_current_span(true)
+        .with_span_list(false)
+        .with_ansi(false)
+        .finish()
+}
+
+/// Readable lines to `writer`, perhaps in colours.
+pub fn readable<W>(filter: EnvFilter, writer: W, colours: bool) -> impl Subscriber + Send + Sync
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(Scrubbing { writer, colours })
+        .with_ansi(colours)
+        .with_target(false)
+        .compact()
+        .finish()
+}
+
+/// A panic's message may quote what was being handled, so it takes the way of every other line.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
+        let why = panic.payload_as_str().unwrap_or("no message");
+        tracing::error!(at, "panic at {at}: {why}");
+    }));
+}
+
+/// Scrubs each line on its way to `writer`.
+struct Scrubbing<W> {
+    writer: W,
+    colours: bool,
+}
+
+impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Scrubbing<W> {
+    type Writer = ScrubbedWriter<W::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        ScrubbedWriter { writer: self.writer.make_writer(), colours: self.colours }
+    }
+}
+
+struct ScrubbedWriter<W> {
+    writer: W,
+    colours: bool,
+}
+
+impl<W: Write> Write for ScrubbedWriter<W> {
+    /// Takes a whole event: the formatter hands over each with one call.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let (text, end) = text.strip_suffix('\n').map_or((&*text, ""), |text| (text, "\n"));
+        // The formatter's own colours are escape sequences; it has escaped those that values carry.
+        let scrubbed: Vec<_> = match self.colours {
+            true => text.split('\u{1b}').map(scrub::line).collect(),
+            false => vec![scrub::line(text)],
+        };
+        self.writer.write_all(format!("{}{end}", scrubbed.join("\u{1b}")).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    fn logged(say: impl FnOnce(), format: Format) -> String {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&written);
+        let writer = move || Shared(Arc::clone(&writer));
+        let filter = EnvFilter::new("trace");
+        match format {
+            Format::Json => tracing::subscriber::with_default(json(filter, writer), say),
+            Format::Readable => tracing::subscriber::with_default(readable(filter, writer, false), say),
+        }
+        String::from_utf8(written.lock().unwrap().clone()).unwrap()
+    }
+
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn whatever_is_logged_is_scrubbed_and_stays_on_one_line() {
+        for format in [Format::Json, Format::Readable] {
+            let say = || {
+                let url = "https://user:pw@o.example/a?token=s3cr3t";
+                tracing::info!(url, mail = "jane@example.com", "no answer from {url}\r\nforged line\u{85}\u{202e}");
+            };
+            let line = logged(say, format);
+            assert_eq!(line.lines().count(), 1, "{line}");
+            for secret in ["s3cr3t", "pw@", "jane", "\u{85}", "\u{202e}", "\r"] {
+                assert!(!line.contains(secret), "{secret:?} in {line}");
+            }
+            assert!(line.contains("https://*@o.example/a?*"), "{line}");
+            if format == Format::Json {
+                serde_json::from_str::<serde_json::Value>(&line).unwrap();
+            }
+        }
+    }
 }

@@ -24,6 +24,7 @@ use crate::domain::outcome::{Busy, ErrorClass, Outcome, RejectReason};
 use crate::domain::page::{Meta, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::request::{Reason, Request};
+use crate::domain::scrub;
 use crate::domain::seconds;
 use crate::downstream::Downstream;
 use crate::epochs::Epochs;
@@ -118,10 +119,10 @@ impl Regenerator {
         match self.attempt(job).await {
             Ok(outcome) => outcome,
             Err(error) => {
-                let page = &job.resolved.page;
+                let page = job.resolved.page.logged();
                 tracing::error!(
                     %page,
-                    key = %job.request.key,
+                    key = scrub::key(job.request.key.as_str()),
                     table = self.ledger.table(),
                     %error,
                     "regeneration of {page} in table {} could not go on: {error}",
@@ -207,6 +208,7 @@ impl Regenerator {
         // Upload before commit: a crash in between leaves an object that nobody points at, never a pointer to nothing (I4).
         if !publication.unchanged {
             if let Err(error) = self.artifacts.upload(&publication.meta.s3_key, &passed.artifact).await {
+                let page = page.logged();
                 tracing::warn!(%page, %error, "upload of {page} failed");
                 return self.fail(job, rights, ErrorClass::Upload, &state).await;
             }
@@ -236,7 +238,7 @@ impl Regenerator {
             Commit::LostLease(rights) => self.give_up(rights, busy(Busy::LostLease)).await,
             Commit::LostClaim(rights) => self.give_up(rights, busy(Busy::Claim { until_ms: self.now_ms() })).await,
             Commit::Unknown(rights, why) => {
-                tracing::warn!(page = %job.resolved.page, why, "a commit's answer stayed unknown; giving up fences it");
+                tracing::warn!(page = %job.resolved.page.logged(), why, "a commit's answer stayed unknown; giving up fences it");
                 self.give_up(rights, busy(Busy::Unavailable)).await
             }
         }
@@ -306,14 +308,18 @@ impl Regenerator {
         match tokio::time::timeout(time, render).await {
             Ok(Ok(Ok(rendered))) => Ok(rendered),
             Ok(Ok(Err(failure))) => {
-                tracing::warn!(%page, failure = %chain(&failure), "rendering {page} failed");
+                let failed = scrub::without_values(&chain(&failure), page.path().as_str());
+                let page = page.logged();
+                tracing::warn!(%page, failure = failed, "rendering {page} failed");
                 Err(failure.class())
             }
             Ok(Err(_)) => {
+                let page = page.logged();
                 tracing::error!(%page, "rendering {page} panicked");
                 Err(ErrorClass::Panic)
             }
             Err(_) => {
+                let page = page.logged();
                 tracing::warn!(%page, time_ms = time.as_millis(), "rendering {page} took too long");
                 Err(ErrorClass::OriginTimeout)
             }
@@ -331,6 +337,7 @@ impl Regenerator {
             previous_bytes: previous.and_then(|meta| meta.body_bytes),
         };
         gate.check(rendered).map_err(|refusal| {
+            let page = page.logged();
             tracing::warn!(%page, %refusal, "what was rendered for {page} may not be published");
             refusal.class()
         })
@@ -346,6 +353,7 @@ impl Regenerator {
         let keep_version = same.is_none() && job.resolved.route.history > 0;
         let health = &state.health;
         let clear_failures = health.failures > 0 || health.next_attempt_ms.is_some();
+        let page = page.logged();
         tracing::debug!(%page, unchanged = same.is_some(), "about to publish {page}");
         Publication { meta, seen, keep_version, clear_failures, unchanged: same.is_some() }
     }

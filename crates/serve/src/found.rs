@@ -74,7 +74,7 @@ impl Server {
         let page = visit.page;
         self.count(metrics::BODIES_LOST);
         if self.remarks.due(Remark::BodyLost, page) {
-            let bucket = self.bodies.bucket();
+            let (page, bucket) = (page.logged(), self.bodies.bucket());
             tracing::error!(%page, key = lost, "the published body of {page} is gone from {bucket}: {lost}");
         }
         if let Some((meta, body)) = good {
@@ -115,6 +115,7 @@ impl Server {
             Err(error) => {
                 let page = visit.page;
                 if self.remarks.due(Remark::Pointer, page) {
+                    let page = page.logged();
                     tracing::error!(%page, %error, "{page} cannot be served: {error}");
                 }
                 Fetched::Missing
@@ -126,6 +127,7 @@ impl Server {
     pub(crate) fn out_of_time(&self, visit: &Visit<'_>) -> Result<Found, Refusal> {
         let page = visit.page;
         if self.remarks.due(Remark::OutOfTime, page) {
+            let page = page.logged();
             tracing::warn!(%page, "table, bucket and queue together took too long for a reader of {page}");
         }
         let (Some(sight), Some((meta, body))) = (self.pages.remembered(page), self.good(visit)) else {

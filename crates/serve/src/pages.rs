@@ -192,6 +192,7 @@ impl Pages {
             // The table has answered, and what it has of this page is another matter. Other pages can be read.
             Err(error) if unreadable(error) => {
                 if self.remarks.due(Remark::Unreadable, page) {
+                    let page = page.logged();
                     tracing::error!(%page, %error, "what the table has of {page} cannot be read: {error}");
                 }
             }

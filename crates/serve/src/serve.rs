@@ -217,6 +217,7 @@ impl Server {
                 self.count(metrics::DYNAMODB_OUTAGE);
                 let page = visit.page;
                 if self.remarks.due(Remark::NotLookedUp, page) {
+                    let page = page.logged();
                     tracing::error!(%page, %error, "{page} cannot be looked up and is not in memory: {error}");
                 }
                 Err(self.not_yet(visit, RETRY_AFTER, Outage::DynamoDb.as_str()))

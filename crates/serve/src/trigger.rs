@@ -13,6 +13,7 @@ use bytes::Bytes;
 use everfresh_core::chance;
 use everfresh_core::config::{TenantConfig, host_name};
 use everfresh_core::domain::request::{Handle, IdempotencyKey};
+use everfresh_core::domain::scrub;
 use everfresh_core::domain::tag::Tag;
 use everfresh_core::ledger::{LedgerError, Nonce};
 use everfresh_core::metrics;
@@ -158,7 +159,9 @@ impl Server {
                     tracing::info!("the queue takes wishes again");
                 }
                 let tenant = &tenant.tenant;
-                tracing::info!(%tenant, %handle, "a signed request asks for {handle} of {tenant}");
+                // Not the handle, which holds the key: whoever sent the key knows both.
+                let (about, key_hash) = (page.as_deref().unwrap_or("a tag"), scrub::key(key.as_str()));
+                tracing::info!(%tenant, page, key = key_hash, "a signed request asks for {about} of {tenant}");
                 self.count(metrics::TRIGGERED);
                 return Ok(trigger::accepted(&handle, &key));
             }

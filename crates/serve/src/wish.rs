@@ -117,6 +117,7 @@ impl Server {
                 self.count(metrics::ASKS_OVER_BUDGET);
                 let tenant = page.tenant();
                 if self.remarks.due(Remark::OverBudget, tenant) {
+                    let page = page.logged();
                     tracing::warn!(%tenant, %page, "readers of {tenant} ask for more than their budget; {page} stays as it is");
                 }
                 Asking::OverBudget
@@ -142,12 +143,16 @@ impl Server {
                 if self.queue_trouble.answered() {
                     tracing::info!("the queue takes wishes again");
                 }
+                let page = page.logged();
                 tracing::info!(%page, %reason, "asked for a new {page}");
                 self.count(metrics::ASKED);
                 return true;
             }
             // No fault of the queue's.
-            Ok(Err(SendError::Message(error))) => tracing::error!(%page, %error, "{page} cannot be asked for: {error}"),
+            Ok(Err(SendError::Message(error))) => {
+                let page = page.logged();
+                tracing::error!(%page, %error, "{page} cannot be asked for: {error}");
+            }
             Ok(Err(error @ SendError::Queue { .. })) => self.not_taken(&error.to_string()),
             Err(_) => self.not_taken("no answer in time"),
         }

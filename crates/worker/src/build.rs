@@ -1,5 +1,6 @@
 //! Puts a worker together.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use everfresh_core::artifacts::Artifacts;
@@ -24,6 +25,32 @@ pub enum BuildError {
         /// Whose it is.
         tenant: String,
     },
+    /// Templates, and a configuration that has no folder beside it.
+    #[error(
+        "{location}: tenant.{tenant}.render: templates = {folder:?} is a folder beside everfresh.toml, and a configuration in S3 has \
+         none: use http, or put file and folder into the function's package and set EVERFRESH_CONFIG to the file's path there"
+    )]
+    NoFolderInS3 {
+        /// Where the configuration is.
+        location: String,
+        /// Whose templates they are.
+        tenant: String,
+        /// What the configuration names.
+        folder: String,
+    },
+    /// Templates in a folder that is not there.
+    #[error(
+        "{location}: tenant.{tenant}.render: there is no folder {} with templates: make it, or name another one (relative to this file)",
+        folder.display()
+    )]
+    NoFolder {
+        /// Where the configuration is.
+        location: String,
+        /// Whose templates they are.
+        tenant: String,
+        /// Where they should be.
+        folder: PathBuf,
+    },
 }
 
 /// Refuses what a configuration may say and this version cannot do.
@@ -33,6 +60,27 @@ pub fn check_renderers(config: &Config) -> Result<(), BuildError> {
         Some(tenant) => Err(BuildError::NoLambda { tenant: tenant.tenant.to_string() }),
         None => Ok(()),
     }
+}
+
+/// Refuses folders of templates that are not there: every render of that tenant would fail. `location` is where the configuration was
+/// read from, a path or `s3://bucket/key`.
+pub fn check_templates(config: &Config, location: &str) -> Result<(), BuildError> {
+    for tenant in config.tenants() {
+        let Render::Templates(name) = &tenant.render else { continue };
+        let (location, tenant) = (location.to_owned(), tenant.tenant.to_string());
+        if is_in_s3(&location) {
+            return Err(BuildError::NoFolderInS3 { location, tenant, folder: name.clone() });
+        }
+        let folder = Path::new(&location).parent().unwrap_or(Path::new("")).join(name);
+        if !folder.is_dir() {
+            return Err(BuildError::NoFolder { location, tenant, folder });
+        }
+    }
+    Ok(())
+}
+
+fn is_in_s3(location: &str) -> bool {
+    location.starts_with("s3://")
 }
 
 /// A worker over `clients`.

@@ -106,6 +106,7 @@ fn sender_sees_another_page(record: &Record<'_>) -> bool {
     let page = &resolved.page;
     let differs = record.attribute(attributes::PAGE).is_some_and(|hash| hash != page.hash().to_string());
     if differs {
+        let page = page.logged();
         tracing::warn!(
             message_id = %record.message_id,
             %page,

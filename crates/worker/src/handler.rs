@@ -10,6 +10,7 @@ use everfresh_core::config::Config;
 use everfresh_core::domain::disposition::{Disposition, disposition};
 use everfresh_core::domain::outcome::{Busy, Outcome, RejectReason};
 use everfresh_core::domain::request::{Reason, Target};
+use everfresh_core::domain::scrub;
 use everfresh_core::ledger::TagInvalidation;
 use everfresh_core::metrics::{self, Metrics};
 use everfresh_core::regenerate::Regenerator;
@@ -143,7 +144,8 @@ impl Worker {
             Ok(TagInvalidation::Replayed) => Outcome::Replayed,
             Ok(TagInvalidation::Rejected(reason)) => return Outcome::Rejected { reason },
             Err(error) => {
-                tracing::error!(%tag, %error, "invalidation of tag {tag} could not go on");
+                let tag = scrub::path(tag.as_str());
+                tracing::error!(tag, %error, "invalidation of tag {tag} could not go on");
                 return Outcome::Busy { why: Busy::Unavailable };
             }
         };
@@ -151,7 +153,8 @@ impl Worker {
         match self.regenerator.downstream.tell_tag(&request.tenant, tag, &request.key).await {
             Ok(()) => outcome,
             Err(error) => {
-                tracing::warn!(%tag, %error, "tag {tag} is invalidated, but {error}");
+                let tag = scrub::path(tag.as_str());
+                tracing::warn!(tag, %error, "tag {tag} is invalidated, but {error}");
                 Outcome::Busy { why: Busy::Downstream { published: outcome != Outcome::Replayed } }
             }
         }
@@ -215,7 +218,7 @@ impl Worker {
         tracing::warn!(
             message_id = %record.message_id,
             reason = reason.as_str(),
-            key = record.key(),
+            key = scrub::key(record.key()),
             "message {} goes to the dead-letter queue: {}",
             record.message_id,
             reason.as_str()
@@ -273,9 +276,9 @@ fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, now_ms
         | Outcome::Rejected { .. } => {}
     }
     let about = match (&record.accepted, wish(record)) {
-        (_, Some((_, resolved))) => resolved.page.to_string(),
+        (_, Some((_, resolved))) => resolved.page.logged().to_string(),
         (Ok(accepted), None) => format!("a tag of {}", accepted.request.tenant),
         (Err(_), None) => "no page".to_owned(),
     };
-    tracing::info!(message_id = %record.message_id, key = record.key(), "{} {about}", outcome.as_str());
+    tracing::info!(message_id = %record.message_id, key = scrub::key(record.key()), "{} {about}", outcome.as_str());
 }

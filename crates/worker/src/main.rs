@@ -1,4 +1,5 @@
-//! The worker's Lambda function: builds the worker once per sandbox, then hands it every batch.
+//! The worker's Lambda function: builds the worker once per sandbox, then hands it every batch. Started with another argument by itself,
+//! it is a template process.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,11 +12,19 @@ use everfresh_core::clients::{Clients, Patience, Reach, aws_sdk_config};
 use everfresh_core::config::Config;
 use everfresh_core::{clock::Clock, logs};
 use everfresh_worker::render::Renderers;
+use everfresh_worker::render::templates::TemplateProcess;
 use everfresh_worker::{Settings, Worker, build};
 use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
 
+fn main() -> ExitCode {
+    match TemplateProcess::entered() {
+        Some(ended) => ended,
+        None => work(),
+    }
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn work() -> ExitCode {
     logs::init(logs::Format::detect(), "info");
     logs::ended("the worker", run().await)
 }
@@ -38,8 +47,9 @@ async fn start() -> Result<(Worker, Settings), Error> {
     let settings = Settings::from_env()?;
     let clients = Clients::aws(&aws_sdk_config(Patience::WORKER, Reach::Lambda).await);
     let config = Config::load(&settings.config, settings.layout, &clients).await?;
+    build::check_templates(&config, &settings.config)?;
     let folder = Path::new(&settings.config).parent().unwrap_or(Path::new("."));
-    let renderer = Arc::new(Renderers::new(folder, Clock::system()));
+    let renderer = Arc::new(Renderers::new(folder, Clock::system(), TemplateProcess::own()?));
     let worker = build::worker(&settings, config, &clients, renderer)?;
     Ok((worker, settings))
 }

@@ -14,7 +14,7 @@ use everfresh_origin::{OriginRequest, Origins, Patience};
 use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, PRAGMA};
 
-use self::templates::Templates;
+use self::templates::{TemplateProcess, TemplateRenderer, Templates};
 
 /// All renderers. Which one is asked, and where, is the tenant's configuration.
 ///
@@ -24,15 +24,17 @@ pub struct Renderers {
     origins: Origins,
     config_folder: PathBuf,
     embedded: BTreeMap<String, Templates>,
+    template_renderer: TemplateRenderer,
     clock: Clock,
 }
 
 impl Renderers {
     /// Renderers for a configuration file in `config_folder`: `templates = "site/"` is a folder beside that file.
-    /// The templates' `now` is read from `clock`.
-    pub fn new(config_folder: impl Into<PathBuf>, clock: Clock) -> Self {
+    /// The templates' `now` is read from `clock`, and each is rendered in a `process` of its own.
+    pub fn new(config_folder: impl Into<PathBuf>, clock: Clock, process: TemplateProcess) -> Self {
         let origins = Origins::new(Patience::default());
-        Self { origins, config_folder: config_folder.into(), embedded: BTreeMap::new(), clock }
+        let template_renderer = TemplateRenderer::new(process);
+        Self { origins, config_folder: config_folder.into(), embedded: BTreeMap::new(), template_renderer, clock }
     }
 
     /// HTTP origins may be on this machine too, as on a developer's.
@@ -55,7 +57,9 @@ impl Renderer for Renderers {
     fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
         match request.render {
             Render::Http(origin) => Box::pin(self.origins.fetch(origin, page(&request))),
-            Render::Templates(name) => Box::pin(self.templates(name).render(request, self.clock.now_ms())),
+            Render::Templates(name) => {
+                Box::pin(self.template_renderer.render(self.templates(name), request, self.clock.now_ms()))
+            }
             Render::Lambda(function) => Box::pin(future::ready(Err(RenderFailure::Forbidden(format!(
                 "lambda renderers are not available in this version: give the tenant render = {{ http = … }} or \
                  {{ templates = … }} in place of {{ lambda = \"{function}\" }}"

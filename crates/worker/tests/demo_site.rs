@@ -11,8 +11,13 @@ use everfresh_core::domain::gate::{Gate, Life, MAX_BODY_BYTES};
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_core::render::{RenderRequest, Renderer};
 use everfresh_worker::render::Renderers;
+use everfresh_worker::render::templates::TemplateProcess;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/demo");
+
+fn process() -> TemplateProcess {
+    TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"))
+}
 
 fn demo() -> TenantConfig {
     let config = fs::read_to_string(Path::new(DEMO).join("everfresh.toml")).unwrap();
@@ -23,7 +28,7 @@ fn demo() -> TenantConfig {
 /// The page as published, with its life.
 async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
     let resolved = tenant.resolve(path).unwrap();
-    let renderers = Renderers::new(DEMO, Clock::system());
+    let renderers = Renderers::new(DEMO, Clock::system(), process());
     let request = RenderRequest {
         page: &resolved.page,
         render: &tenant.render,

@@ -10,12 +10,17 @@ use everfresh_core::domain::page_key::{CanonicalPath, PageKey, Tenant};
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use everfresh_testing::Server;
 use everfresh_worker::render::Renderers;
+use everfresh_worker::render::templates::TemplateProcess;
 
 const LONG: Duration = Duration::from_secs(60);
 
+fn process() -> TemplateProcess {
+    TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"))
+}
+
 /// As on a developer's machine: the servers of these tests are on loopback.
 async fn ask(render: &Render, max_bytes: u64, time: Duration) -> Result<Rendered, RenderFailure> {
-    ask_of(&Renderers::new(".", Clock::system()).with_loopback(), render, max_bytes, time).await
+    ask_of(&Renderers::new(".", Clock::system(), process()).with_loopback(), render, max_bytes, time).await
 }
 
 async fn ask_of(
@@ -56,7 +61,7 @@ async fn an_http_origin_is_held_to_the_requests_own_bounds() {
 #[tokio::test]
 async fn a_deployed_worker_does_not_ask_its_own_machine() {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
-    let deployed = Renderers::new(".", Clock::system());
+    let deployed = Renderers::new(".", Clock::system(), process());
     let refused = ask_of(&deployed, &Render::http(&origin.url()).unwrap(), 5, LONG).await.unwrap_err();
     assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
     assert_eq!(origin.connections(), 0);
@@ -77,7 +82,7 @@ async fn caches_are_told_to_ask_anew_only_for_a_page_that_has_changed() {
         let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
         let render = Render::http(&origin.url()).unwrap();
         let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored("/").unwrap());
-        let renderers = Renderers::new(".", Clock::system()).with_loopback();
+        let renderers = Renderers::new(".", Clock::system(), process()).with_loopback();
         let host = "www.acme.example";
         let request = RenderRequest { page: &page, render: &render, host, no_cache, max_bytes: 5, time: LONG };
         renderers.render(request).await.unwrap();

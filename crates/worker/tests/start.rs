@@ -4,6 +4,14 @@
 use std::fs;
 use std::process::Command;
 
+use everfresh_core::clients::Patience;
+use everfresh_core::clock::Clock;
+use everfresh_local::engines::Engines;
+use everfresh_local::faults::Faults;
+use everfresh_local::gateway::Port;
+use everfresh_local::in_process::InProcess;
+use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY};
+
 fn start(variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_everfresh-worker"));
     command.env_clear();
@@ -21,7 +29,8 @@ fn start(variables: &[(&str, &str)]) -> String {
     command.env("AWS_REGION", "us-east-1").envs(variables.iter().copied());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let line = String::from_utf8(output.stderr).unwrap();
+    // In Lambda log lines go to standard output, elsewhere to standard error.
+    let line = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert_eq!(line.lines().count(), 1, "{line}");
     line
 }
@@ -58,4 +67,43 @@ fn an_origin_that_may_not_be_asked_is_named_with_what_allows_it() {
         let line = start(&[("EVERFRESH_CONFIG", file.to_str().unwrap())]);
         assert!(line.contains("tenant.acme.render.http") && line.contains(named), "{line}");
     }
+}
+
+const TEMPLATES: &str = "[tenant.acme]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn templates_with_a_configuration_in_s3_are_refused_by_name() {
+    let engines = Engines::memory(Clock::system()).await.unwrap();
+    let s3 = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER).s3;
+    s3.create_bucket().bucket("settings").send().await.unwrap();
+    let put = s3.put_object().bucket("settings").key("everfresh.toml");
+    put.body(TEMPLATES.as_bytes().to_vec().into()).send().await.unwrap();
+    let gateway = Port::bind(0).unwrap().serve(engines).unwrap();
+    let line = tokio::task::spawn_blocking(move || {
+        start(&[
+            ("EVERFRESH_CONFIG", "s3://settings/everfresh.toml"),
+            ("AWS_ENDPOINT_URL", &gateway.url()),
+            ("AWS_REGION", REGION),
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
+            // Where a worker that starts after all asks for its first batch: nobody answers, so it ends.
+            ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1"),
+            ("AWS_LAMBDA_FUNCTION_NAME", "worker"),
+            ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "512"),
+            ("AWS_LAMBDA_FUNCTION_VERSION", "1"),
+        ])
+    });
+    let line = line.await.unwrap();
+    for part in ["s3://settings/everfresh.toml", "tenant.acme.render", "site/", "EVERFRESH_CONFIG"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+#[test]
+fn a_missing_folder_of_templates_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("everfresh.toml");
+    fs::write(&file, TEMPLATES).unwrap();
+    let line = start(&[("EVERFRESH_CONFIG", file.to_str().unwrap())]);
+    assert!(line.contains("tenant.acme.render") && line.contains("site"), "{line}");
 }

@@ -12,10 +12,14 @@ use everfresh_core::domain::page_key::{CanonicalPath, PageKey, Tenant};
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use everfresh_testing::chain;
 use everfresh_worker::render::Renderers;
-use everfresh_worker::render::templates::Templates;
+use everfresh_worker::render::templates::{TemplateProcess, Templates};
 
 fn clock() -> Clock {
     Clock::new(|| UNIX_EPOCH + Duration::from_millis(1_769_860_800_999))
+}
+
+fn process() -> TemplateProcess {
+    TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"))
 }
 
 async fn ask(renderers: &Renderers, path: &str, max_bytes: u64) -> Result<Rendered, RenderFailure> {
@@ -27,7 +31,8 @@ async fn ask(renderers: &Renderers, path: &str, max_bytes: u64) -> Result<Render
 }
 
 async fn try_render(templates: &[(&str, &str)], path: &'static str) -> Result<Rendered, RenderFailure> {
-    let renderers = Renderers::new("/nowhere", clock()).with_embedded("site/", Templates::embedded(templates));
+    let renderers =
+        Renderers::new("/nowhere", clock(), process()).with_embedded("site/", Templates::embedded(templates));
     ask(&renderers, path, 1000).await
 }
 
@@ -41,7 +46,7 @@ fn text(rendered: &Rendered) -> String {
 }
 
 async fn render_folder(root: &Path, path: &'static str) -> Result<Rendered, RenderFailure> {
-    let renderers = Renderers::new(root, clock());
+    let renderers = Renderers::new(root, clock(), process());
     ask(&renderers, path, 1 << 20).await
 }
 

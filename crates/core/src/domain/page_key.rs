@@ -22,6 +22,7 @@ use std::str::FromStr;
 
 use crate::domain::digest::Digest;
 pub use crate::domain::path::{CanonicalPath, NormalPath, PathError};
+use crate::domain::scrub;
 
 /// A tenant's name: one to 64 characters out of `a–z 0–9 _ -`, beginning with a letter or digit.
 ///
@@ -186,6 +187,25 @@ impl PageKey {
     }
 }
 
+impl PageKey {
+    /// The page as it may stand in a log: its path without what could be private ([`scrub`]), and the hash by which its rows are found.
+    pub fn logged(&self) -> LoggedPage<'_> {
+        LoggedPage(self)
+    }
+}
+
+/// A page in a log, like `acme/search?* (page 5c2e…)`.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedPage<'p>(&'p PageKey);
+
+impl fmt::Display for LoggedPage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PageKey { tenant, path, hash } = self.0;
+        write!(f, "{tenant}{} (page {hash})", scrub::path(path.as_str()))
+    }
+}
+
+/// Whole, query included: never for a log, which takes [`PageKey::logged`].
 impl fmt::Display for PageKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.tenant, self.path)

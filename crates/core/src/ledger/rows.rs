@@ -13,6 +13,7 @@ use crate::domain::events::Event;
 use crate::domain::health::Health;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::{LockRow, Meta, ReqRow, ReqStatus, VersionRow};
+use crate::domain::scrub;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;
 
@@ -26,7 +27,7 @@ pub(crate) const SCHEMA: u64 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
     /// The attribute is missing, or of another type, or holds something else.
-    #[error("attribute `{attribute}` of row {row} cannot be read")]
+    #[error("attribute `{attribute}` of row {} cannot be read", scrub::row(row))]
     Attribute {
         /// Its name.
         attribute: &'static str,
@@ -34,7 +35,10 @@ pub enum RowError {
         row: String,
     },
     /// A newer Everfresh wrote it.
-    #[error("row {row} has layout {found}, and this version knows layout {SCHEMA}: deploy the newer version here too")]
+    #[error(
+        "row {} has layout {found}, and this version knows layout {SCHEMA}: deploy the newer version here too",
+        scrub::row(row)
+    )]
     NewerSchema {
         /// Its layout.
         found: u64,

@@ -88,20 +88,21 @@ impl Regenerator {
     async fn tell(&self, job: &Job<'_>, meta: &Meta) -> bool {
         let Some(version) = meta.version else { return true };
         let page = &job.resolved.page;
+        let logged = page.logged();
         let time_ms = self.time_left_ms(job).saturating_sub(ANSWER_MS).min(TELLING_MS);
         let telling = async {
             if let Err(error) = self.downstream.tell_page(page, &version, meta).await {
-                tracing::warn!(%page, %version, %error, "{page} is published, but {error}");
+                tracing::warn!(page = %logged, %version, %error, "{logged} is published, but {error}");
                 return false;
             }
             if let Err(error) = self.ledger.announced(page, &version).await {
-                tracing::warn!(%page, %version, %error, "{page} is published and told of, but will be told of again: {error}");
+                tracing::warn!(page = %logged, %version, %error, "{logged} is published and told of, but will be told of again: {error}");
                 return false;
             }
             true
         };
         let told = tokio::time::timeout(Duration::from_millis(time_ms), telling).await.unwrap_or_else(|_| {
-            tracing::warn!(%page, %version, time_ms, "{page} is published, but telling of it took too long");
+            tracing::warn!(page = %logged, %version, time_ms, "{logged} is published, but telling of it took too long");
             false
         });
         if !told {

@@ -3,8 +3,8 @@
 use everfresh_core::domain::page_key::CanonicalPath;
 use percent_encoding::percent_decode_str;
 
+use super::page::{DATA, NOT_FOUND};
 use super::source::Names;
-use super::{DATA, NOT_FOUND};
 
 const CONTENT_TYPES: [(&str, &str); 8] = [
     ("css", "text/css; charset=utf-8"),

@@ -5,12 +5,14 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::TemplateError;
+use serde::{Deserialize, Serialize};
+
+use super::page::TemplateError;
 
 /// The names of all templates, with `/` between folder and file on every system.
 pub(super) type Names = BTreeSet<String>;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Source {
     Folder(PathBuf),
     Memory(BTreeMap<String, String>),

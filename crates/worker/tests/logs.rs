@@ -1,0 +1,284 @@
+//! What the worker and the serving side write into their logs about pages with private values in their query: never those values.
+//!
+//! The logs are taken as they are said, before the process's own logger scrubs them once more.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use everfresh_core::config::Config;
+use everfresh_core::metrics;
+use everfresh_enqueue::attributes;
+use everfresh_local::faults::{Fault, On};
+use everfresh_serve::request::Request;
+use everfresh_serve::rules::signature::{Letter, RevalidateKeys};
+use everfresh_testing::{Breaks, Instance, Sandbox, World, n, pause, s};
+use everfresh_worker::render::Renderers;
+use everfresh_worker::render::templates::TemplateProcess;
+use everfresh_worker::{Settings, build};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::EnvFilter;
+
+const CONFIG: &str = r#"
+[tenant.acme]
+hosts  = ["www.acme.example"]
+render = { http = "https://origin.acme.example" }
+
+[[tenant.acme.route]]
+path       = "/search"
+query      = ["email", "card", "token"]
+revalidate = "60s"
+max_stale  = "1d"
+
+[[tenant.acme.route]]
+path       = "/users/{id}"
+revalidate = "60s"
+tags       = ["user-{id}"]
+"#;
+
+const PAGE: &str = "/search?email=jane@example.com&card=4111111111111111&token=s3cr3t";
+const KEY: &str = "order-s3cr3t-jane";
+const PRIVATE: [&str; 3] = ["jane", "4111111111111111", "s3cr3t"];
+
+/// What Everfresh's own crates log, at every level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn listen() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let ours =
+            ["core", "enqueue", "origin", "serve", "worker", "local"].map(|name| format!("everfresh_{name}=trace"));
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(ours.join(",")))
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Everything so far: nothing private is in it, and each of `words` is.
+    fn check(&self, words: &[&str]) {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        for private in PRIVATE {
+            let line = text.lines().find(|line| line.contains(private));
+            assert_eq!(line, None, "{private} is in the log");
+        }
+        for word in words {
+            assert!(text.contains(word), "{word} is not in\n{text}");
+        }
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn world() -> (World, Sandbox) {
+    let world = World::with_config(CONFIG).await;
+    let sandbox = world.sandbox().await;
+    (world, sandbox)
+}
+
+async fn request(world: &World) {
+    let body = serde_json::json!({"v": 1, "tenant": "acme", "path": PAGE, "idempotency_key": KEY});
+    world.send(&body.to_string()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_published_page_is_logged_by_path_and_hash() {
+    let (world, sandbox) = world().await;
+    let (log, _listening) = Log::listen();
+    request(&world).await;
+    sandbox.turn().await;
+    assert!(world.published(PAGE).await.is_some());
+    let hash = world.page(PAGE).hash().to_string();
+    log.check(&["committed", "acme/search?*", &hash]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_render_logs_no_private_value() {
+    let (log, _listening) = Log::listen();
+    for (breaks, said) in [
+        (Breaks::Unreachable, "failed"),
+        (Breaks::Forbidden, "failed"),
+        (Breaks::Panics, "panicked"),
+        (Breaks::Hangs, "took too long"),
+    ] {
+        let (world, sandbox) = world().await;
+        world.origin.breaks(breaks);
+        request(&world).await;
+        sandbox.turn().await;
+        log.check(&[said, "acme/search?*"]);
+    }
+    let (world, sandbox) = world().await;
+    world.origin.answers(500, &[], "jane");
+    request(&world).await;
+    sandbox.turn().await;
+    log.check(&["may not be published"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_fails_the_worker_logs_no_private_value() {
+    let (log, _listening) = Log::listen();
+    for operation in ["Query", "PutItem", "PutObject", "TransactWriteItems"] {
+        let (world, sandbox) = world().await;
+        sandbox.inject(On::every(operation), Fault::FailBefore);
+        request(&world).await;
+        sandbox.turn().await;
+    }
+    log.check(&["could not go on", "upload of acme/search?*"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_message_logs_no_private_value() {
+    let (log, _listening) = Log::listen();
+    let (world, sandbox) = world().await;
+    for body in [
+        PAGE.to_owned(),
+        format!(r#"{{"v":1,"tenant":"acme","path":"/nowhere{PAGE}","idempotency_key":"{KEY}"}}"#),
+        format!(r#"{{"v":1,"tenant":"acme","path":["{PAGE}"]}}"#),
+        format!(r#"{{"v":1,"tenant":"acme","path":"/search?email=%zz{}"}}"#, &PAGE[8..]),
+        format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"s3cr3t"}}"#),
+        format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"jane@example.com"}}"#),
+        format!(r#"{{"v":"s3cr3t","tenant":"acme","path":"{PAGE}"}}"#),
+    ] {
+        world.send(&body).await;
+    }
+    sandbox.turn().await;
+    let letters = world.dead_letters().await;
+    assert_eq!(letters.len(), 7);
+    for letter in letters {
+        let said = letter.message_attributes.unwrap_or_default();
+        let reason = said[attributes::REASON].string_value().unwrap_or_default();
+        assert!(PRIVATE.iter().all(|private| !reason.contains(private)), "{reason}");
+    }
+    log.check(&["is rejected", "goes to the dead-letter queue"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_of_another_configuration_and_a_tag_are_logged_without_private_values() {
+    let (log, _listening) = Log::listen();
+    let (world, sandbox) = world().await;
+    let body = serde_json::json!({"v": 1, "tenant": "acme", "path": PAGE});
+    world.send_with(&body.to_string(), &[("everfresh-page", "another")]).await;
+    sandbox.turn().await;
+    sandbox.inject(On::every("TransactWriteItems"), Fault::FailBefore);
+    world.send(r#"{"v":1,"tenant":"acme","tag":"user-jane@example.com"}"#).await;
+    sandbox.turn().await;
+    log.check(&["names another page", "invalidation of tag"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_read_is_logged_without_its_key() {
+    let (log, _listening) = Log::listen();
+    let (world, sandbox) = world().await;
+    world.put(&world.pk(PAGE), &format!("REQ#{KEY}"), &[("status", n(7))]).await;
+    request(&world).await;
+    sandbox.turn().await;
+    log.check(&["could not go on", "REQ#key."]);
+}
+
+#[tokio::test]
+async fn a_broken_template_logs_no_private_value() {
+    let (log, _listening) = Log::listen();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("search.html"), "{% include params.token ~ '/' ~ params.email %}").unwrap();
+    let config = CONFIG.replace(r#"http = "https://origin.acme.example""#, r#"templates = ".""#);
+    let world = World::with_config(&config).await;
+    let sandbox = world.sandbox().await;
+    let settings = Settings::read(|variable| {
+        Some(match variable {
+            "EVERFRESH_CONFIG" => "unused".to_owned(),
+            "FACETHEORY_CACHE_TABLE_NAME" => world.stack.table.clone(),
+            "EVERFRESH_BUCKET" => world.stack.bucket.clone(),
+            "EVERFRESH_QUEUE_URL" => world.stack.queue.clone(),
+            "EVERFRESH_LOW_PRIORITY_QUEUE_URL" => world.stack.low_priority_queue.clone(),
+            "EVERFRESH_DEAD_LETTER_QUEUE_URL" => world.stack.dead_letter_queue.clone(),
+            _ => return None,
+        })
+    });
+    let process = TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"));
+    let renderers = Arc::new(Renderers::new(folder.path(), world.clock.clone(), process));
+    let config = Config::parse(&config).unwrap();
+    let worker = build::worker(&settings.unwrap(), config, &world.clean, renderers).unwrap();
+    request(&world).await;
+    worker.handle(sandbox.receive().await, Duration::from_secs(60)).await.unwrap();
+    log.check(&["rendering acme/search?*", "search.html:1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_in_trouble_are_logged_without_private_values() {
+    let (log, _listening) = Log::listen();
+    let (world, sandbox) = world().await;
+    let instance = world.instance_with(|settings| settings.wait_ms = 0);
+    instance.get(PAGE).await;
+    assert_eq!(instance.total(metrics::ASKED), 1);
+    log.check(&["asked for a new acme/search?*"]);
+    sandbox.turn().await;
+    for object in world.objects().await {
+        world.lose(&object).await;
+    }
+    world.instance_with(|settings| settings.wait_ms = 0).get(PAGE).await;
+    log.check(&["is gone from"]);
+    for (row, said) in [
+        (vec![("s3_key", s("acme/x"))], "cannot be read"),
+        (vec![("s3_key", s("globex/1")), ("generated_at", n(1)), ("revalidate_seconds", n(60))], "cannot be served"),
+    ] {
+        world.put(&world.pk(PAGE), "META", &row).await;
+        world.instance_with(|settings| settings.wait_ms = 0).get(PAGE).await;
+        log.check(&[said]);
+    }
+    for operation in ["Query", "GetItem", "BatchGetItem"] {
+        let instance = world.instance_with(|settings| settings.wait_ms = 0);
+        instance.inject(On::every(operation), Fault::FailBefore);
+        instance.get(PAGE).await;
+    }
+    log.check(&["cannot be looked up"]);
+    instance.get(&format!("/nowhere{PAGE}")).await;
+    pause(1).await;
+    log.check(&[]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signed_request_is_logged_without_private_values() {
+    let (log, _listening) = Log::listen();
+    let (world, _sandbox) = world().await;
+    let keys = RevalidateKeys::parse("old:0123456789abcdef0123456789abcdef").unwrap();
+    let instance = world.instance_with(|settings| settings.revalidate_keys = keys.clone());
+    assert_eq!(signed(&world, &instance, &keys, "nonce-0123456789").await, 202);
+    log.check(&["a signed request asks for", &world.page(PAGE).hash().to_string()]);
+    assert_eq!(signed(&world, &instance, &keys, "nonce-0123456789").await, 401);
+    instance.inject(On::every("PutItem"), Fault::FailBefore);
+    assert_eq!(signed(&world, &instance, &keys, "nonce-9876543210").await, 503);
+    log.check(&["cannot be answered"]);
+}
+
+/// Sends a signed request for the page; returns the answer's status.
+async fn signed(world: &World, instance: &Instance, keys: &RevalidateKeys, nonce: &str) -> u16 {
+    let (host, target, timestamp) = ("www.acme.example", "/_everfresh/revalidate", (world.now_ms() / 1000).to_string());
+    let body = serde_json::json!({ "path": PAGE }).to_string();
+    let letter =
+        Letter { method: "POST", host, target, timestamp: &timestamp, nonce, request_id: KEY, body: body.as_bytes() };
+    let signature = keys.sign("old", &letter).unwrap();
+    let headers = [
+        ("host", host),
+        ("x-everfresh-key-id", "old"),
+        ("x-everfresh-timestamp", &timestamp),
+        ("x-everfresh-nonce", nonce),
+        ("x-everfresh-signature", &signature),
+        ("x-request-id", KEY),
+    ];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let (method, target, body) = ("POST".to_owned(), target.to_owned(), body.into());
+    instance.serve(&Request { method, target, headers, body, ..Request::default() }).await.status
+}
