@@ -22,6 +22,7 @@ pub mod event;
 mod flights;
 mod found;
 mod late;
+mod limits;
 mod memory;
 mod outages;
 mod pages;

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::asks::Asks;
 use crate::bodies::Bodies;
 use crate::found::Found;
+use crate::limits::Limits;
 use crate::outages::Trouble;
 use crate::pages::{Look, Pages};
 use crate::remarks::{Remark, Remarks};
@@ -31,7 +32,6 @@ use crate::rules::trigger;
 use crate::settings::{FOR_BODY_MS, Settings};
 use crate::sights::{Until, must_wait, unreadable};
 use crate::telling::Telling;
-use crate::trigger::Limits;
 use crate::wish::{Asking, Wish};
 
 /// The header in which a trusted proxy names the host that the reader asked for.
