@@ -115,9 +115,22 @@ impl Server {
         }
     }
 
-    /// Answers one request. Whatever happens, whoever asks gets an answer.
+    /// Answers one request. Whatever happens, whoever asks gets an answer: a panic is answered with 500.
     pub async fn serve(&self, request: &Request) -> Served {
-        if trigger::reserved(&request.target) { self.trigger(request).await.into() } else { self.read(request).await }
+        let answer = async {
+            if trigger::reserved(&request.target) {
+                self.trigger(request).await.into()
+            } else {
+                self.read(request).await
+            }
+        };
+        match self.unless_it_panics("a request", answer).await {
+            Some(served) => served,
+            None => {
+                self.count(metrics::UNAVAILABLE);
+                refused(request, &Refusal::Internal)
+            }
+        }
     }
 
     async fn read(&self, request: &Request) -> Served {
@@ -125,17 +138,13 @@ impl Server {
             Ok(served) => served,
             Err(refusal) => {
                 self.count(match refusal {
-                    Refusal::NotYet { .. } | Refusal::OriginDown => metrics::UNAVAILABLE,
+                    Refusal::NotYet { .. } | Refusal::OriginDown | Refusal::Internal => metrics::UNAVAILABLE,
                     Refusal::Gone => metrics::GONE,
                     Refusal::Method | Refusal::Host | Refusal::BadPath | Refusal::NoRoute | Refusal::NoOrigin => {
                         metrics::REFUSED
                     }
                 });
-                let reply = refusal.reply();
-                match Method::parse(&request.method) {
-                    Some(Method::Head) => reply.body(Bytes::new()).into(),
-                    Some(Method::Get) | None => reply.into(),
-                }
+                refused(request, &refusal)
             }
         }
     }
@@ -282,6 +291,15 @@ impl Server {
     /// The sandbox's own time, for how long something lasts.
     pub(crate) fn local_now_ms(&self) -> u64 {
         self.pages.ledger().time().local_now_ms()
+    }
+}
+
+/// The answer without a page, and for HEAD without its words.
+fn refused(request: &Request, refusal: &Refusal) -> Served {
+    let reply = refusal.reply();
+    match Method::parse(&request.method) {
+        Some(Method::Head) => reply.body(Bytes::new()).into(),
+        Some(Method::Get) | None => reply.into(),
     }
 }
 
