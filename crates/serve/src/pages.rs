@@ -21,6 +21,9 @@ use crate::sights::{Reading, Sight, Source, Until, unreadable};
 /// How long a reader waits for the ledger while memory has an answer.
 const WITH_MEMORY: Duration = Duration::from_millis(400);
 
+/// How long a reader whose wait is over waits for one last look. The rest of their time is for the body.
+const LAST_LOOK: Duration = Duration::from_millis(400);
+
 /// How long a read may go on after the reply. The next reader waits for this instance.
 const AFTER_REPLY: Duration = Duration::from_secs(2);
 
@@ -57,7 +60,9 @@ pub(crate) struct Pages {
     known: Mutex<Memory<PageKey, Known>>,
     reading: Flights<PageKey, Reading>,
     late: Late<Reading>,
-    waiting: Flights<(PageKey, Until), Option<Sight>>,
+    waiting: Flights<(PageKey, Until), Sight>,
+    /// Consistent reads at the end of a wait.
+    last_looks: Flights<PageKey, Reading>,
     trouble: Trouble,
     remarks: Arc<Remarks>,
     /// How long a page is believed without asking again.
@@ -71,6 +76,7 @@ impl Pages {
             known: Mutex::new(Memory::new(most_bytes)),
             reading: Flights::default(),
             waiting: Flights::default(),
+            last_looks: Flights::default(),
             trouble: Trouble::default(),
             late: Late::default(),
             remarks,
@@ -120,12 +126,23 @@ impl Pages {
         self.read(page, policy, true).await
     }
 
-    /// Waits for the page to become what is waited for. None if it does not in time. Readers who wait for the same share the polls.
+    /// Waits for the page to become what is waited for. If it does not in time, this is what it is then; none if the table does not say.
+    /// Readers who wait for the same share the polls.
     pub(crate) async fn wait(&self, page: &PageKey, policy: &Policy, until: Until, time: Duration) -> Option<Sight> {
         let poll = self.source.clone().poll(page.clone(), *policy, until.clone());
-        let sight = tokio::time::timeout(time, self.waiting.join((page.clone(), until), poll)).await.ok()??;
+        let waited = tokio::time::timeout(time, self.waiting.join((page.clone(), until), poll)).await;
+        let sight = match waited {
+            Ok(sight) => sight,
+            Err(_) => self.last_look(page, policy).await?,
+        };
         self.remember(page, &sight);
         Some(sight)
+    }
+
+    /// The page may have come between two polls, the last of which was up to a second ago.
+    async fn last_look(&self, page: &PageKey, policy: &Policy) -> Option<Sight> {
+        let read = self.source.clone().read(page.clone(), *policy, true);
+        tokio::time::timeout(LAST_LOOK, self.last_looks.join(page.clone(), read)).await.ok()?.ok()
     }
 
     /// The last version whose body was served.

@@ -10,6 +10,7 @@ use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, Resolved, TenantConfig};
 use everfresh_core::domain::freshness::{Freshness, Policy};
+use everfresh_core::domain::page::Seen;
 use everfresh_core::domain::page_key::{PageKey, Tenant};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics;
@@ -228,7 +229,8 @@ impl Server {
         }
     }
 
-    /// Asks for the page and waits for it, as long as a reader can. What was there already is the answer if it does not come.
+    /// Asks for the page and waits for it, as long as a reader can. If it does not come, what is there then is the answer, or what was
+    /// there before if the table does not say.
     async fn wait(&self, visit: &Visit<'_>, already: Look, before: &mut Before) -> Result<Look, Refusal> {
         let missing = already.sight.meta.is_none();
         match self.asking(visit, &already.sight, None) {
@@ -250,7 +252,8 @@ impl Server {
                 return Ok(already);
             }
         }
-        let come = self.pages.wait(visit.page, &visit.policy, Until::Servable, self.patience(visit)).await;
+        let until = Until::NewerThan(Seen::of(already.sight.meta.as_deref()));
+        let come = self.pages.wait(visit.page, &visit.policy, until, self.patience(visit)).await;
         Ok(come.map_or(already, Look::new))
     }
 

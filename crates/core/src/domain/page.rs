@@ -73,7 +73,7 @@ impl Meta {
 /// What lookup saw of META, and so what the commit is conditioned on (I2).
 ///
 /// Never `revalidate_seconds`: an invalidation sets it to zero without publishing anything.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// No row.
     Absent,
