@@ -18,13 +18,17 @@ use everfresh_serve::rules::refusal::Refusal;
 use everfresh_serve::rules::signature::{Letter, RevalidateKeys, WINDOW_S};
 use everfresh_serve::rules::trigger::{Endpoint, Wanted, parse_after, reserved};
 
+mod rows;
+
+pub use self::rows::rows;
+
 const CONFIG: &str = include_str!("../../core/sample/everfresh.toml");
 
 /// Looks at any bytes, and panics if something does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("message", message),
     ("config", config),
     ("keys", keys),
@@ -32,6 +36,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("conditional", conditional),
     ("gate", gate),
     ("trigger", trigger),
+    ("rows", rows),
 ];
 
 /// A message is read strictly or refused; what is read is written one way and read back as the same.

@@ -64,4 +64,7 @@ proptest! {
 
     #[test]
     fn changed_triggers_hold(bytes in mutated("trigger")) { TARGETS[6].1(&bytes); }
+
+    #[test]
+    fn changed_rows_hold(bytes in mutated("rows")) { TARGETS[7].1(&bytes); }
 }
