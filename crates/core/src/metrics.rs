@@ -73,8 +73,10 @@ pub const GONE: Metric = count("gone");
 pub const NOT_MODIFIED: Metric = count("not_modified");
 /// Readers who were refused: method, host, path.
 pub const REFUSED: Metric = count("refused");
-/// Readers who got an error although they asked for a page: 503.
+/// Readers who got an error although they asked for a page: 503, or 500 after a panic.
 pub const UNAVAILABLE: Metric = count("unavailable");
+/// Requests, or the work after their replies, that panicked: a defect of Everfresh. Where is on stderr.
+pub const PANICS: Metric = count("panics");
 /// Answers that cost no call.
 pub const MEMORY_HITS: Metric = count("memory_hits");
 /// Regenerations that readers asked for.

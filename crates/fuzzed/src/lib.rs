@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, reason = "a property that does not hold panics")]
 
 mod origin;
+mod rows;
 
 use everfresh_core::config::Config;
 use everfresh_core::domain::artifact::Rendered;
@@ -21,6 +22,7 @@ use everfresh_serve::rules::signature::{Letter, RevalidateKeys, WINDOW_S};
 use everfresh_serve::rules::trigger::{Endpoint, Wanted, parse_after, reserved};
 
 pub use self::origin::origin;
+pub use self::rows::rows;
 
 const CONFIG: &str = include_str!("../../core/sample/everfresh.toml");
 
@@ -28,7 +30,7 @@ const CONFIG: &str = include_str!("../../core/sample/everfresh.toml");
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("message", message),
     ("config", config),
     ("keys", keys),
@@ -37,6 +39,7 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("gate", gate),
     ("trigger", trigger),
     ("origin", origin),
+    ("rows", rows),
 ];
 
 /// A message is read strictly or refused; what is read is written one way and read back as the same.

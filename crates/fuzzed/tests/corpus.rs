@@ -67,4 +67,7 @@ proptest! {
 
     #[test]
     fn changed_http_answers_hold(bytes in mutated("origin")) { TARGETS[7].1(&bytes); }
+
+    #[test]
+    fn changed_rows_hold(bytes in mutated("rows")) { TARGETS[8].1(&bytes); }
 }

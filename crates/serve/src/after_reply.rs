@@ -41,14 +41,14 @@ pub struct AfterReply {
 
 impl Server {
     /// Does what a visit leaves for after its reply: asks for what it wishes for, and ends the reads that its reader did not wait for.
-    /// Wait for it before the instance rests.
+    /// Wait for it before the instance rests. A panic in it ends it, and nothing else: the next reader of the page asks again.
     pub async fn finish(&self, wishes: impl IntoIterator<Item = Wish>) {
         let ask = async {
             for wish in wishes {
                 self.ask(wish).await;
             }
         };
-        tokio::join!(ask, self.pages.finish());
+        self.unless_it_panics("the work after a reply", async { tokio::join!(ask, self.pages.finish()) }).await;
     }
 }
 

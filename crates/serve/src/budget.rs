@@ -18,13 +18,18 @@ impl Budget {
         Self { per_minute, left: full(per_minute), at_ms: now_ms }
     }
 
-    /// Takes one out, if there is one.
-    pub(crate) fn spend(&mut self, now_ms: u64) -> bool {
+    /// Whether there is one.
+    pub(crate) fn has_one(&mut self, now_ms: u64) -> bool {
         let passed_ms = now_ms.saturating_sub(self.at_ms);
         let comes = passed_ms.saturating_mul(u64::from(self.per_minute));
         self.left = self.left.saturating_add(comes).min(full(self.per_minute));
         self.at_ms = now_ms;
-        let enough = self.left >= ONE;
+        self.left >= ONE
+    }
+
+    /// Takes one out, if there is one.
+    pub(crate) fn spend(&mut self, now_ms: u64) -> bool {
+        let enough = self.has_one(now_ms);
         if enough {
             self.left -= ONE;
         }

@@ -105,6 +105,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn panic_in_a_shared_call_reaches_all_who_share_it_and_no_later_caller() {
+        let flights: Flights<&str, usize> = Flights::default();
+        let shared = || async {
+            let call = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                panic!("a defect")
+            };
+            std::panic::AssertUnwindSafe(flights.join("page", call)).catch_unwind().await
+        };
+        let all = futures::future::join_all((0..10).map(|_| shared())).await;
+        assert!(all.iter().all(Result::is_err));
+        assert!(flights.under().is_empty());
+        assert_eq!(flights.join("page", slow(Arc::default())).await, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_impatient_caller_does_not_cancel_the_others() {
         let (flights, calls) = (Flights::default(), Arc::new(AtomicUsize::new(0)));
         let impatient = tokio::time::timeout(Duration::from_millis(10), flights.join("page", slow(calls.clone())));

@@ -9,6 +9,7 @@
 //! | `trigger` | the other flow: a signed request for regeneration, and what became of one |
 //! | [`wish`] | when a visit asks for a regeneration, and sending it |
 //! | [`event`] | Lambda's HTTP event in, its answer out |
+//! | `panics` | a panic costs its own request a 500, and nothing else |
 //! | [`after_reply`] | what is done after the answer was posted and before the sandbox may freeze |
 //! | [`settings`] | the environment, read once |
 //! | [`build`] | puts a server together |
@@ -22,9 +23,11 @@ pub mod event;
 mod flights;
 mod found;
 mod late;
+mod limits;
 mod memory;
 mod outages;
 mod pages;
+mod panics;
 mod preview;
 mod remarks;
 pub mod reply;

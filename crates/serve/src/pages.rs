@@ -21,6 +21,9 @@ use crate::sights::{Reading, Sight, Source, Until, unreadable};
 /// How long a reader waits for the ledger while memory has an answer.
 const WITH_MEMORY: Duration = Duration::from_millis(400);
 
+/// How long a reader whose wait is over waits for one last look. The rest of their time is for the body.
+const LAST_LOOK: Duration = Duration::from_millis(400);
+
 /// How long a read may go on after the reply. The next reader waits for this instance.
 const AFTER_REPLY: Duration = Duration::from_secs(2);
 
@@ -57,7 +60,9 @@ pub(crate) struct Pages {
     known: Mutex<Memory<PageKey, Known>>,
     reading: Flights<PageKey, Reading>,
     late: Late<Reading>,
-    waiting: Flights<(PageKey, Until), Option<Sight>>,
+    waiting: Flights<(PageKey, Until), Sight>,
+    /// Consistent reads at the end of a wait.
+    last_looks: Flights<PageKey, Reading>,
     trouble: Trouble,
     remarks: Arc<Remarks>,
     /// How long a page is believed without asking again.
@@ -71,6 +76,7 @@ impl Pages {
             known: Mutex::new(Memory::new(most_bytes)),
             reading: Flights::default(),
             waiting: Flights::default(),
+            last_looks: Flights::default(),
             trouble: Trouble::default(),
             late: Late::default(),
             remarks,
@@ -102,8 +108,10 @@ impl Pages {
         if self.trouble.avoid(now_ms) {
             return Ok(Look { sight: remembered, from_memory: true, outage: Some(Outage::DynamoDb) });
         }
+        let has_page = remembered.meta.is_some();
         let instead = |outage| Look { sight: remembered, from_memory: false, outage: Some(outage) };
         Ok(match self.read_in_short(page, policy).await {
+            Some(Ok(sight)) if sight.unreadable.is_some() && has_page => instead(Outage::Row),
             Some(Ok(sight)) => Look::new(sight),
             Some(Err(error)) if unreadable(&error) => instead(Outage::Row),
             Some(Err(_)) | None => instead(Outage::DynamoDb),
@@ -120,12 +128,23 @@ impl Pages {
         self.read(page, policy, true).await
     }
 
-    /// Waits for the page to become what is waited for. None if it does not in time. Readers who wait for the same share the polls.
+    /// Waits for the page to become what is waited for. If it does not in time, this is what it is then; none if the table does not say.
+    /// Readers who wait for the same share the polls.
     pub(crate) async fn wait(&self, page: &PageKey, policy: &Policy, until: Until, time: Duration) -> Option<Sight> {
         let poll = self.source.clone().poll(page.clone(), *policy, until.clone());
-        let sight = tokio::time::timeout(time, self.waiting.join((page.clone(), until), poll)).await.ok()??;
+        let waited = tokio::time::timeout(time, self.waiting.join((page.clone(), until), poll)).await;
+        let sight = match waited {
+            Ok(sight) => sight,
+            Err(_) => self.last_look(page, policy).await?,
+        };
         self.remember(page, &sight);
         Some(sight)
+    }
+
+    /// The page may have come between two polls, the last of which was up to a second ago.
+    async fn last_look(&self, page: &PageKey, policy: &Policy) -> Option<Sight> {
+        let read = self.source.clone().read(page.clone(), *policy, true);
+        tokio::time::timeout(LAST_LOOK, self.last_looks.join(page.clone(), read)).await.ok()?.ok()
     }
 
     /// The last version whose body was served.
@@ -187,16 +206,21 @@ impl Pages {
                 if self.trouble.answered() {
                     tracing::info!("the table answers again");
                 }
+                if let Some(error) = &sight.unreadable {
+                    self.cannot_be_read(page, error);
+                }
                 self.remember(page, sight);
             }
             // The table has answered, and what it has of this page is another matter. Other pages can be read.
-            Err(error) if unreadable(error) => {
-                if self.remarks.due(Remark::Unreadable, page) {
-                    let page = page.logged();
-                    tracing::error!(%page, %error, "what the table has of {page} cannot be read: {error}");
-                }
-            }
+            Err(error) if unreadable(error) => self.cannot_be_read(page, error.as_ref()),
             Err(error) => self.failed(&error.to_string()),
+        }
+    }
+
+    fn cannot_be_read(&self, page: &PageKey, error: &dyn std::error::Error) {
+        if self.remarks.due(Remark::Unreadable, page) {
+            let page = page.logged();
+            tracing::error!(%page, %error, "what the table has of {page} cannot be read: {error}");
         }
     }
 
@@ -210,6 +234,10 @@ impl Pages {
     fn remember(&self, page: &PageKey, sight: &Sight) {
         let mut known = self.known();
         let before = known.get(page);
+        // What a foreign writer has broken does not push out what can be served.
+        if sight.unreadable.is_some() && before.as_ref().is_some_and(|before| before.sight.meta.is_some()) {
+            return;
+        }
         let (good, reads) = before.as_ref().map_or((None, 0), |before| (before.good.clone(), before.reads));
         // A read that comes late knows less than one that began after it.
         let newest = before.map(|before| before.sight).filter(|known| known.began > sight.began);

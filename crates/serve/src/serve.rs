@@ -12,6 +12,7 @@ use everfresh_core::config::{Config, Resolved, TenantConfig};
 use everfresh_core::domain::freshness::{Freshness, Policy};
 use everfresh_core::domain::page_key::{PageKey, Tenant};
 use everfresh_core::ledger::Ledger;
+use everfresh_core::ledger::Seen;
 use everfresh_core::metrics;
 use everfresh_enqueue::{Queues, Sender};
 use everfresh_origin::Origins;
@@ -20,6 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::asks::Asks;
 use crate::bodies::Bodies;
 use crate::found::Found;
+use crate::limits::Limits;
 use crate::outages::Trouble;
 use crate::pages::{Look, Pages};
 use crate::remarks::{Remark, Remarks};
@@ -31,7 +33,6 @@ use crate::rules::trigger;
 use crate::settings::{FOR_BODY_MS, Settings};
 use crate::sights::{Until, must_wait, unreadable};
 use crate::telling::Telling;
-use crate::trigger::Limits;
 use crate::wish::{Asking, Wish};
 
 /// The header in which a trusted proxy names the host that the reader asked for.
@@ -120,9 +121,22 @@ impl Server {
         Self { origins: self.origins.with_loopback(), ..self }
     }
 
-    /// Answers one request. Whatever happens, whoever asks gets an answer.
+    /// Answers one request. Whatever happens, whoever asks gets an answer: a panic is answered with 500.
     pub async fn serve(&self, request: &Request) -> Served {
-        if trigger::reserved(&request.target) { self.trigger(request).await.into() } else { self.read(request).await }
+        let answer = async {
+            if trigger::reserved(&request.target) {
+                self.trigger(request).await.into()
+            } else {
+                self.read(request).await
+            }
+        };
+        match self.unless_it_panics("a request", answer).await {
+            Some(served) => served,
+            None => {
+                self.count(metrics::UNAVAILABLE);
+                refused(request, &Refusal::Internal)
+            }
+        }
     }
 
     async fn read(&self, request: &Request) -> Served {
@@ -130,17 +144,13 @@ impl Server {
             Ok(served) => served,
             Err(refusal) => {
                 self.count(match refusal {
-                    Refusal::NotYet { .. } | Refusal::OriginDown => metrics::UNAVAILABLE,
+                    Refusal::NotYet { .. } | Refusal::OriginDown | Refusal::Internal => metrics::UNAVAILABLE,
                     Refusal::Gone => metrics::GONE,
                     Refusal::Method | Refusal::Host | Refusal::BadPath | Refusal::NoRoute | Refusal::NoOrigin => {
                         metrics::REFUSED
                     }
                 });
-                let reply = refusal.reply();
-                match Method::parse(&request.method) {
-                    Some(Method::Head) => reply.body(Bytes::new()).into(),
-                    Some(Method::Get) | None => reply.into(),
-                }
+                refused(request, &refusal)
             }
         }
     }
@@ -225,7 +235,8 @@ impl Server {
         }
     }
 
-    /// Asks for the page and waits for it, as long as a reader can. What was there already is the answer if it does not come.
+    /// Asks for the page and waits for it, as long as a reader can. If it does not come, what is there then is the answer, or what was
+    /// there before if the table does not say.
     async fn wait(&self, visit: &Visit<'_>, already: Look, before: &mut Before) -> Result<Look, Refusal> {
         let missing = already.sight.meta.is_none();
         match self.asking(visit, &already.sight, None) {
@@ -247,7 +258,8 @@ impl Server {
                 return Ok(already);
             }
         }
-        let come = self.pages.wait(visit.page, &visit.policy, Until::Servable, self.patience(visit)).await;
+        let until = Until::NewerThan(Seen::of(already.sight.meta.as_deref()));
+        let come = self.pages.wait(visit.page, &visit.policy, until, self.patience(visit)).await;
         Ok(come.map_or(already, Look::new))
     }
 
@@ -288,6 +300,15 @@ impl Server {
     /// The sandbox's own time, for how long something lasts.
     pub(crate) fn local_now_ms(&self) -> u64 {
         self.pages.ledger().time().local_now_ms()
+    }
+}
+
+/// The answer without a page, and for HEAD without its words.
+fn refused(request: &Request, refusal: &Refusal) -> Served {
+    let reply = refusal.reply();
+    match Method::parse(&request.method) {
+        Some(Method::Head) => reply.body(Bytes::new()).into(),
+        Some(Method::Get) | None => reply.into(),
     }
 }
 

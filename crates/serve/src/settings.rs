@@ -60,7 +60,8 @@ pub struct Settings {
     /// `EVERFRESH_REVALIDATE_KEYS`: what HTTP requests for regeneration are signed with, `name:secret` each, separated by commas; empty
     /// switches those endpoints off.
     pub revalidate_keys: RevalidateKeys,
-    /// `EVERFRESH_REVALIDATE_PER_MINUTE`: how many such requests one instance takes, and as many questions about them.
+    /// `EVERFRESH_REVALIDATE_PER_MINUTE`: how many such requests one instance takes, and as many questions about them. It also limits how
+    /// many nonces are written in vain: for replays that the instance has not seen, or while the table is down.
     pub revalidate_per_minute: u32,
 }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
+use everfresh_core::domain::freshness::{Freshness, Policy, Why, freshness};
 use everfresh_core::domain::health::Health;
 use everfresh_core::domain::invalidations::Invalidations;
 use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::PageKey;
 use everfresh_core::domain::seconds;
 use everfresh_core::epochs::Epochs;
-use everfresh_core::ledger::{Ledger, LedgerError};
+use everfresh_core::ledger::{Ledger, LedgerError, RowError, Seen};
 use tokio::time::Instant;
 
 /// How often a page that is waited for is looked at: often at first, for most renders are quick.
@@ -21,6 +21,8 @@ const LONGEST_POLL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Sight {
     pub(crate) meta: Option<Arc<Meta>>,
+    /// In its place, a foreign row that cannot be read: the page counts as missing, and a render replaces it.
+    pub(crate) unreadable: Option<RowError>,
     pub(crate) health: Health,
     pub(crate) invalidations: Invalidations,
     /// Somebody renders it until then at the latest.
@@ -34,13 +36,26 @@ impl Sight {
     pub(crate) fn freshness(&self, policy: &Policy, now_ms: u64) -> Freshness {
         freshness(self.meta.as_deref(), &self.health, &self.invalidations, policy, now_ms)
     }
+
+    /// Whether a reader who waits since `seen` has waited long enough.
+    fn ends_wait(&self, seen: &Seen, policy: &Policy, now_ms: u64) -> bool {
+        let newer = Seen::of(self.meta.as_deref()) != *seen;
+        match self.freshness(policy, now_ms) {
+            Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Gone => true,
+            Freshness::Missing => false,
+            // A page that lives for a second may be expired when it appears, for `generated_at` is in whole seconds. It is new all the same.
+            Freshness::Expired { why: Why::Age | Why::Deployed | Why::Clock } => newer,
+            // Rendered before the change that the reader waits for. Without any page there was nothing to be changed.
+            Freshness::Expired { why: Why::Invalidated } => newer && *seen == Seen::Absent,
+        }
+    }
 }
 
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Until {
-    /// A version that need not be waited for.
-    Servable,
+    /// A newer version than this one, or that this one need not be waited for any more.
+    NewerThan(Seen),
     /// Any body but this one, which is gone.
     OtherBody(String),
 }
@@ -68,6 +83,7 @@ impl Source {
         };
         Ok(Sight {
             meta: state.meta.map(Arc::new),
+            unreadable: state.unreadable.map(|row| row.error),
             health: state.health,
             invalidations,
             leased_until_ms: state.lock.map(|lock| seconds::to_ms(lock.lease_expires_at)),
@@ -77,7 +93,7 @@ impl Source {
     }
 
     /// Looks at the page until it is what is waited for, or until its regeneration has failed. Never ends by itself otherwise.
-    pub(crate) async fn poll(self, page: PageKey, policy: Policy, until: Until) -> Option<Sight> {
+    pub(crate) async fn poll(self, page: PageKey, policy: Policy, until: Until) -> Sight {
         let mut pause = FIRST_POLL;
         loop {
             tokio::time::sleep(pause).await;
@@ -86,12 +102,12 @@ impl Source {
             let Ok(sight) = self.clone().read(page.clone(), policy, true).await else { continue };
             let now_ms = self.ledger.time().now_ms();
             let came = match (&until, &sight.meta) {
-                (Until::Servable, _) => !must_wait(&sight.freshness(&policy, now_ms)),
+                (Until::NewerThan(seen), _) => sight.ends_wait(seen, &policy, now_ms),
                 (Until::OtherBody(lost), Some(meta)) => meta.s3_key != *lost,
                 (Until::OtherBody(_), None) => false,
             };
             if came || sight.health.cooldown_until(now_ms).is_some() {
-                return Some(sight);
+                return sight;
             }
         }
     }

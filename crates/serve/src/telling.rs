@@ -13,8 +13,14 @@ use crate::serve::Server;
 const EVERY_MS: u64 = 10_000;
 
 /// Metrics that are told at once: alarms wait for them.
-const URGENT: [Metric; 5] =
-    [metrics::DYNAMODB_OUTAGE, metrics::S3_OUTAGE, metrics::SQS_OUTAGE, metrics::BODIES_LOST, metrics::UNAVAILABLE];
+const URGENT: [Metric; 6] = [
+    metrics::DYNAMODB_OUTAGE,
+    metrics::S3_OUTAGE,
+    metrics::SQS_OUTAGE,
+    metrics::BODIES_LOST,
+    metrics::UNAVAILABLE,
+    metrics::PANICS,
+];
 
 /// What was counted, and when it was last told.
 #[derive(Debug, Default)]

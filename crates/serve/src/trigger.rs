@@ -1,13 +1,11 @@
 //! The other flow: a signed HTTP request asks for a regeneration, or what became of one.
 //!
 //! Read `Server::triggered` first. A request costs nothing beyond this instance until its signature has been found right; then it
-//! costs one write, by which it counts once, and its message or its read.
+//! costs one write, by which it counts once, and its message or its read. What a replay costs is in [`crate::limits`].
 //!
 //! Nothing is coalesced here. A change must never be dropped for an earlier one's sake, so a call could only join a send that has not
 //! happened yet; and Lambda gives an instance one request at a time, so there never is one to join. Each is sent at once, and what the
 //! worker's coverage makes of a flood is at most two renders.
-
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use everfresh_core::chance;
@@ -19,7 +17,7 @@ use everfresh_core::ledger::{LedgerError, Nonce};
 use everfresh_core::metrics;
 use everfresh_enqueue::{Message, SendError, attributes};
 
-use crate::budget::Budget;
+use crate::limits::{Limited, Share};
 use crate::remarks::Remark;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -28,20 +26,6 @@ use crate::rules::signature::{Admitted, Denied, Letter};
 use crate::rules::trigger::{self, Endpoint, MOST_BODY_BYTES, Wanted};
 use crate::serve::{RETRY_AFTER, Server};
 use crate::wish::LONGEST;
-
-/// How much one instance takes of those who are believed. Questions have a bucket of their own: who polls takes no change's place.
-#[derive(Debug)]
-pub(crate) struct Limits {
-    asks: Mutex<Budget>,
-    questions: Mutex<Budget>,
-}
-
-impl Limits {
-    pub(crate) fn new(per_minute: u32, now_ms: u64) -> Self {
-        let budget = || Mutex::new(Budget::new(per_minute, now_ms));
-        Self { asks: budget(), questions: budget() }
-    }
-}
 
 /// A regeneration that can be asked for.
 struct Change {
@@ -73,7 +57,7 @@ impl Server {
         if request.method == "HEAD" { reply.body(Bytes::new()) } else { reply }
     }
 
-    /// endpoint → tenant → signature and time → limit → what is asked → nonce → send, or read.
+    /// endpoint → tenant → signature and time → known replay → what is asked → limits → nonce → send, or read.
     async fn triggered(&self, request: &Request) -> Result<Reply, Refused> {
         if self.settings.revalidate_keys.is_empty() {
             return Err(Refused::NotFound);
@@ -84,18 +68,19 @@ impl Server {
             return Err(Refused::TooLarge);
         }
         let admitted = self.admit(request).map_err(|denied| self.unsigned(tenant, denied))?;
+        if self.limits.is_replay(&admitted) {
+            return Err(self.unsigned(tenant, Denied::Replayed));
+        }
         match endpoint {
             Endpoint::Revalidate { query } => {
-                self.limit(&self.limits.asks)?;
                 let change = change(tenant, Wanted::parse(query, &request.body)?, request)?;
-                self.spend(tenant, admitted, Some(&change.key)).await?;
+                self.spend(tenant, &admitted, Share::Changes, Some(&change.key)).await?;
                 self.send(tenant, change).await
             }
             Endpoint::Request { handle, query } => {
-                self.limit(&self.limits.questions)?;
                 let handle: Handle = handle.parse().map_err(|error| bad_handle(&error))?;
                 let after = trigger::parse_after(query)?;
-                self.spend(tenant, admitted, None).await?;
+                self.spend(tenant, &admitted, Share::Questions, None).await?;
                 self.tell(tenant, &handle, after).await
             }
         }
@@ -126,25 +111,26 @@ impl Server {
         Refused::Unsigned
     }
 
-    fn limit(&self, budget: &Mutex<Budget>) -> Result<(), Refused> {
-        let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
-        if budget.spend(self.local_now_ms()) {
-            return Ok(());
-        }
-        Err(Refused::Limited { retry_after: budget.seconds_to_next() })
-    }
-
     /// Uses the request up: from now on it is a replay.
     async fn spend(
         &self,
         tenant: &TenantConfig,
-        admitted: Admitted,
+        admitted: &Admitted,
+        share: Share,
         key: Option<&IdempotencyKey>,
     ) -> Result<(), Refused> {
+        let limited = |Limited { retry_after }| Refused::Limited { retry_after };
+        self.limits.may_write(share, self.local_now_ms()).map_err(limited)?;
         let Admitted { key_id, nonce, keep_until } = admitted;
-        match self.pages.ledger().spend_nonce(&key_id, &nonce, keep_until).await {
-            Ok(Nonce::Spent) => Ok(()),
-            Ok(Nonce::Replayed) => Err(self.unsigned(tenant, Denied::Replayed)),
+        match self.pages.ledger().spend_nonce(key_id, nonce, *keep_until).await {
+            Ok(Nonce::Spent) => {
+                self.limits.passed(share, admitted, self.local_now_ms());
+                Ok(())
+            }
+            Ok(Nonce::Replayed) => {
+                self.limits.replayed(admitted);
+                Err(self.unsigned(tenant, Denied::Replayed))
+            }
             Err(error) => Err(self.table_down(&error, key)),
         }
     }

@@ -234,3 +234,16 @@ async fn a_row_that_cannot_be_read_any_more_is_no_outage_of_the_table() {
     }
     assert_eq!(instance.total(metrics::DYNAMODB_OUTAGE), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_foreign_row_is_rendered_anew_for_its_first_reader() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.put(&world.pk(PAGE), "META", &[("s3_key", s("acme/x")), ("generated_at", s("yesterday"))]).await;
+    let (reply, ()) = tokio::join!(instance.get(PAGE), async {
+        pause(1).await;
+        sandbox.turn().await;
+    });
+    assert_eq!((reply.status, body(&reply).as_str()), (200, "one"));
+    assert_eq!(world.waiting().await, 0);
+}

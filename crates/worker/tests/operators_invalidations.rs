@@ -131,7 +131,7 @@ async fn an_invalidated_prefix_makes_the_pages_below_it_stale_and_no_others() {
     sandbox.turn().await;
     pause(5).await;
     let acme = Tenant::parse("acme").unwrap();
-    let prefix = Prefix::of(&CanonicalPath::stored("/products").unwrap());
+    let prefix = Prefix::of(&CanonicalPath::stored("/products").unwrap()).unwrap();
     let at_ms = world.now_ms() + EPSILON_MS;
     world.ledger().invalidate_prefix(&acme, &prefix, at_ms).await.unwrap();
     world.ledger().invalidate_prefix(&acme, &prefix, at_ms - 1_000).await.unwrap();

@@ -4,36 +4,59 @@
 //! last invalidated, its watermark. The epoch is the newest watermark of all, so a page that is newer than the epoch
 //! needs no further look. However many pages carry a tag, invalidating it is one transaction.
 
-use crate::domain::page_key::CanonicalPath;
+use crate::domain::page_key::{CanonicalPath, MAX_SORT_KEY_BYTES};
 use crate::domain::tag::Tag;
 
 /// Sort key of the epoch row.
 pub const EPOCH_SK: &str = "EPOCH";
 
+/// What stands before a prefix in the sort key of its watermark.
+const PREFIX_SK: &str = "PREFIX#";
+
 /// A path prefix. It covers whole segments: `/products` covers `/products`, `/products/` and `/products/42`, not
-/// `/products-old`. Queries do not matter.
+/// `/products-old`. Queries do not matter. At most [`Prefix::MAX_BYTES`] long.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix(String);
 
+/// Why a path is no prefix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrefixError {
+    /// Longer than [`Prefix::MAX_BYTES`].
+    #[error(
+        "prefix has {bytes} bytes, allowed are {}: invalidate a shorter one, or the page by its path",
+        Prefix::MAX_BYTES
+    )]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
 impl Prefix {
-    /// The prefix that covers `path` and everything below it.
-    pub fn of(path: &CanonicalPath) -> Self {
-        let path = path.path();
-        let trimmed = path.strip_suffix('/').unwrap_or(path);
-        Self(if trimmed.is_empty() { "/" } else { trimmed }.to_owned())
+    /// The longest prefix, in bytes: a longer one's watermark would have a sort key that DynamoDB does not take.
+    pub const MAX_BYTES: usize = MAX_SORT_KEY_BYTES - PREFIX_SK.len();
+
+    /// The prefix that covers `path` and everything below it. A path may be longer than a prefix can be.
+    pub fn of(path: &CanonicalPath) -> Result<Self, PrefixError> {
+        Self::parse(whole(path))
     }
 
-    /// Every prefix that covers `path`, the shortest first.
+    /// Every prefix that covers `path`, the shortest first. Nobody can have invalidated one that is too long, so none is here.
     pub fn covering(path: &CanonicalPath) -> Vec<Self> {
-        let whole = Self::of(path);
-        let mut prefixes = vec![Self("/".to_owned())];
-        for (at, _) in whole.0.match_indices('/').skip(1) {
-            prefixes.push(Self(whole.0[..at].to_owned()));
-        }
-        if whole.0 != "/" {
+        let whole = whole(path);
+        let mut prefixes = vec!["/"];
+        prefixes.extend(whole.match_indices('/').skip(1).map(|(at, _)| &whole[..at]));
+        if whole != "/" {
             prefixes.push(whole);
         }
-        prefixes
+        prefixes.into_iter().filter_map(|prefix| Self::parse(prefix).ok()).collect()
+    }
+
+    fn parse(text: &str) -> Result<Self, PrefixError> {
+        if text.len() > Self::MAX_BYTES {
+            return Err(PrefixError::TooLong { bytes: text.len() });
+        }
+        Ok(Self(text.to_owned()))
     }
 
     /// The prefix as text.
@@ -43,11 +66,21 @@ impl Prefix {
 
     /// Sort key of its watermark.
     pub fn sk(&self) -> String {
-        format!("PREFIX#{}", self.0)
+        format!("{PREFIX_SK}{}", self.0)
     }
 }
 
-/// Sort keys of every watermark that can concern a page.
+/// The path without its trailing slash; the root keeps its only one.
+fn whole(path: &CanonicalPath) -> &str {
+    match path.path().strip_suffix('/') {
+        Some("") => "/",
+        Some(trimmed) => trimmed,
+        None => path.path(),
+    }
+}
+
+/// Sort keys of every watermark that can concern a page. Each is one that DynamoDB takes: it would refuse to read all of them for one that
+/// is too long.
 pub fn watermark_sks(path: &CanonicalPath, tags: &[Tag]) -> Vec<String> {
     let tags = tags.iter().map(Tag::sk);
     let prefixes = Prefix::covering(path);
@@ -94,9 +127,26 @@ mod tests {
 
     #[test]
     fn prefix_ends_at_a_segment() {
-        let products = Prefix::of(&path("/products/"));
+        let products = Prefix::of(&path("/products/")).unwrap();
         assert!(Prefix::covering(&path("/products/42")).contains(&products));
         assert!(!Prefix::covering(&path("/products-old")).contains(&products));
+    }
+
+    #[test]
+    fn prefix_whose_sort_key_would_be_too_long_is_refused_and_not_looked_up() {
+        let longest = format!("/a/{}", "x".repeat(Prefix::MAX_BYTES - 3));
+        assert_eq!(Prefix::of(&path(&longest)).unwrap().sk().len(), MAX_SORT_KEY_BYTES);
+        assert_eq!(covering(&longest), ["/", "/a", &longest]);
+        for more in 1..=7 {
+            let long = format!("{longest}{}", "y".repeat(more));
+            let refused = Prefix::of(&path(&long)).unwrap_err();
+            assert_eq!(refused, PrefixError::TooLong { bytes: Prefix::MAX_BYTES + more });
+            assert!(refused.to_string().contains("allowed are 1017"), "{refused}");
+            assert_eq!(covering(&long), ["/", "/a"]);
+        }
+        // Neither a trailing slash nor a query counts.
+        assert!(Prefix::of(&path(&format!("{longest}/"))).is_ok());
+        assert!(Prefix::of(&path(&format!("{longest}?a=bc"))).is_ok());
     }
 
     #[test]

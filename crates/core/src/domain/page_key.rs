@@ -24,6 +24,12 @@ use crate::domain::digest::Digest;
 pub use crate::domain::path::{CanonicalPath, NormalPath, PathError};
 use crate::domain::scrub;
 
+/// The longest partition key that DynamoDB takes, in bytes. It refuses the whole request for a longer one.
+pub const MAX_PARTITION_KEY_BYTES: usize = 2048;
+
+/// The longest sort key that DynamoDB takes, in bytes. It refuses the whole request for a longer one, with every other key in it.
+pub const MAX_SORT_KEY_BYTES: usize = 1024;
+
 /// A tenant's name: one to 64 characters out of `a–z 0–9 _ -`, beginning with a letter or digit.
 ///
 /// Nothing is folded or repaired: `Acme` and `аcme` (with a Cyrillic а) are refused, so no two tenants look alike.
@@ -178,7 +184,7 @@ impl PageKey {
         format!(".{}:{}", self.tenant, self.hash)
     }
 
-    /// The partition that holds everything about this page. At most 1,102 bytes, under DynamoDB's 2,048.
+    /// The partition that holds everything about this page. At most 1,102 bytes, under [`MAX_PARTITION_KEY_BYTES`].
     pub fn pk(&self, layout: KeyLayout) -> String {
         let tenant = &self.tenant;
         let hash = self.hash.to_string();

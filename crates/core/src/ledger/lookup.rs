@@ -7,11 +7,8 @@ use super::seen::UnreadableMeta;
 use super::{Claim, Ledger};
 use crate::domain::health::Health;
 use crate::domain::page::{LockRow, Meta, ReqRow};
-use crate::domain::page_key::{PageKey, Tenant};
+use crate::domain::page_key::{MAX_SORT_KEY_BYTES, PageKey, Tenant};
 use crate::domain::request::{Handle, IdempotencyKey, req_sk};
-
-/// The longest sort key that DynamoDB takes.
-const MAX_SK_BYTES: usize = 1024;
 
 /// A page's rows at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -108,7 +105,7 @@ impl Ledger {
             Some(sk) => {
                 // What cannot be a sort key is the name of no row, and the table would refuse to look.
                 let pointed = match sk.len() {
-                    1..=MAX_SK_BYTES => self.item("lookup", pk, sk).await?,
+                    1..=MAX_SORT_KEY_BYTES => self.item("lookup", pk, sk).await?,
                     _ => None,
                 };
                 rows::pointed_meta(item, pointed.as_ref())

@@ -24,7 +24,7 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 pub(crate) const SCHEMA: u64 = 1;
 
 /// A row that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RowError {
     /// The attribute is missing, or of another type, or holds something else.
     #[error("attribute `{attribute}` of row {} cannot be read", scrub::row(row))]

@@ -1,5 +1,7 @@
 //! What lookup saw of META, on which a commit is conditioned.
 
+use std::hash::{Hash, Hasher};
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 
@@ -16,6 +18,15 @@ pub struct UnreadableMeta {
     pub error: RowError,
     /// The attributes of the table contract as they stood there.
     attributes: Vec<(&'static str, Option<AttributeValue>)>,
+}
+
+/// DynamoDB's values hold their numbers as text, so that each equals itself.
+impl Eq for UnreadableMeta {}
+
+impl Hash for UnreadableMeta {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.error.hash(state);
+    }
 }
 
 /// What the table contract has on a META row. A writer that publishes something else changes at least one of them.
@@ -59,7 +70,7 @@ impl UnreadableMeta {
 /// What lookup saw of META, and so what the commit is conditioned on (I2).
 ///
 /// Never `revalidate_seconds`: an invalidation sets it to zero without publishing anything.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// No row.
     Absent,

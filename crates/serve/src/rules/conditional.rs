@@ -1,9 +1,12 @@
 //! Conditional requests (RFC 9110, section 13): whether the reader has the page already.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longer lists of ETags are not read: nobody has that many copies of a page.
 const MOST_BYTES: usize = 8 * 1024;
+
+/// The last second that an HTTP date can name, at the end of the year 9999.
+const LAST_HTTP_SECOND: u64 = 253_402_300_799;
 
 /// What the page is recognised by.
 #[derive(Clone, Copy, Debug)]
@@ -61,15 +64,19 @@ fn next_tag(list: &str) -> Option<(&str, &str)> {
 /// Whether the content is not newer than a date. One that cannot be read is no condition.
 pub fn unmodified_since(date: &str, modified_at: u64) -> bool {
     match httpdate::parse_http_date(date) {
-        Ok(date) => UNIX_EPOCH + Duration::from_secs(modified_at) <= date,
+        Ok(date) => http_time(modified_at) <= date,
         Err(_) => false,
     }
 }
 
-/// A moment in seconds as HTTP writes it. Beyond the year 9999 nothing can be written.
+/// A moment in seconds as HTTP writes it; see [`LAST_HTTP_SECOND`].
 pub fn http_date(seconds: u64) -> String {
-    const LAST: u64 = 253_402_300_799;
-    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds.min(LAST)))
+    httpdate::fmt_http_date(http_time(seconds))
+}
+
+/// A row's time as HTTP can name it. A foreign row may hold any number, and neither the formatter nor the system's time takes them all.
+fn http_time(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_HTTP_SECOND))
 }
 
 #[cfg(test)]
@@ -133,7 +140,11 @@ mod tests {
             assert_eq!(unmodified_since(date, noon), unmodified, "{date:?}");
         }
         assert_eq!(http_date(noon), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(http_date(u64::MAX), "Fri, 31 Dec 9999 23:59:59 GMT");
+        for beyond in [LAST_HTTP_SECOND + 1, 10u64.pow(19), u64::MAX] {
+            assert_eq!(http_date(beyond), "Fri, 31 Dec 9999 23:59:59 GMT");
+            assert!(!unmodified_since("Sun, 06 Nov 1994 08:49:37 GMT", beyond));
+            assert!(unmodified_since(&http_date(beyond), beyond));
+        }
     }
 
     #[test]

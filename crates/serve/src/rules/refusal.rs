@@ -21,6 +21,8 @@ pub enum Refusal {
     NoOrigin,
     /// A preview whose origin did not answer.
     OriginDown,
+    /// The request panicked: a defect of Everfresh.
+    Internal,
     /// The page was purged.
     Gone,
     /// There is none yet, and it did not come in time.
@@ -55,6 +57,7 @@ impl Refusal {
             Refusal::NoRoute => (404, "There is no such page.", shared),
             Refusal::NoOrigin => (404, "There is nothing to preview.", no_store),
             Refusal::OriginDown => (502, "The origin did not answer the preview.", no_store),
+            Refusal::Internal => (500, "Something went wrong here. Please try again in a moment.", no_store),
             Refusal::Gone => (410, "This page is gone.", shared),
             Refusal::NotYet { .. } => (503, "This page is not ready yet. Please try again in a moment.", no_store),
         };
@@ -76,6 +79,7 @@ impl Refusal {
             | Refusal::NoRoute
             | Refusal::NoOrigin
             | Refusal::OriginDown
+            | Refusal::Internal
             | Refusal::Gone => reply.with("content-type", PLAIN).body(words),
         }
     }
@@ -87,6 +91,7 @@ impl Refusal {
             Refusal::BadPath => Did::Bypass { detail: "path" },
             Refusal::NoRoute => Did::Bypass { detail: "no-route" },
             Refusal::NoOrigin | Refusal::OriginDown => Did::Bypass { detail: "preview" },
+            Refusal::Internal => Did::Bypass { detail: "internal-error" },
             Refusal::Gone => Did::Miss { detail: "gone" },
             Refusal::NotYet { detail, .. } => Did::Miss { detail },
         }
@@ -109,6 +114,7 @@ mod tests {
             (Refusal::NoRoute, 404, true),
             (Refusal::NoOrigin, 404, false),
             (Refusal::OriginDown, 502, false),
+            (Refusal::Internal, 500, false),
             (Refusal::Gone, 410, true),
             (not_yet, 503, false),
         ] {

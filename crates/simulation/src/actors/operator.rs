@@ -38,7 +38,7 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
             3 => ledger.purge(&page).await.map(|operation| counted(operation, "purge")),
             4 => ledger.invalidate_path(&page, at_ms).await.map(|()| Some("invalidate-path")),
             5 => {
-                let prefix = Prefix::of(page.path());
+                let Ok(prefix) = Prefix::of(page.path()) else { continue };
                 ledger.invalidate_prefix(page.tenant(), &prefix, at_ms).await.map(|()| Some("invalidate-prefix"))
             }
             _ => {

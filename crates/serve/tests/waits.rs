@@ -1,0 +1,92 @@
+//! What a reader who waits for a page is served, and when.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use everfresh_testing::{CONFIG, World, body, pause};
+use tokio::time::{Instant, sleep};
+
+const PAGE: &str = "/products/42";
+
+/// Pages that live for a second at most, for `generated_at` is in whole seconds, and that are never served stale while one can wait.
+async fn world_of_short_lives() -> World {
+    let usual = "revalidate = \"60s\"\nmax_stale  = \"1d\"";
+    assert!(CONFIG.contains(usual));
+    let world = World::with_config(&CONFIG.replace(usual, "revalidate = \"1s\"\nmax_stale  = \"0s\"")).await;
+    world.origin.takes(Duration::from_millis(30));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_page_is_served_although_it_expired_on_arrival() {
+    let world = world_of_short_lives().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    for at in 0..40 {
+        // The reader comes at another part of a second each time.
+        pause(1).await;
+        sleep(Duration::from_millis(25)).await;
+        let path = format!("/products/{at}");
+        let began = Instant::now();
+        let worker = async {
+            sleep(Duration::from_millis(40)).await;
+            sandbox.turn().await;
+        };
+        let (reply, ()) = tokio::join!(instance.get(&path), worker);
+        assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{path}: {reply:?}");
+        assert!(began.elapsed() < Duration::from_secs(2), "{path}: {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_page_is_replaced_by_a_newer_one_that_expired_on_arrival() {
+    let world = world_of_short_lives().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.origin.numbers_its_renders();
+    let mut before = String::new();
+    for at in 0..40 {
+        pause(10).await;
+        sleep(Duration::from_millis(25)).await;
+        let began = Instant::now();
+        let worker = async {
+            sleep(Duration::from_millis(40)).await;
+            sandbox.turn().await;
+        };
+        let (reply, ()) = tokio::join!(instance.get(PAGE), worker);
+        let now = body(&reply);
+        assert!(reply.status == 200 && now != before, "{at}: {reply:?}");
+        assert!(began.elapsed() < Duration::from_secs(2), "{at}: {:?}", began.elapsed());
+        before = now;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn version_from_before_an_invalidation_is_served_when_the_wait_is_over() {
+    let world = world_of_short_lives().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.publish(&sandbox, PAGE, &["one"]).await;
+    // Clocks may be off by two seconds, so what is rendered within them may not have the change.
+    world.ledger().invalidate_path(&world.page(PAGE), world.now_ms()).await.unwrap();
+    world.origin.content("two");
+    let began = Instant::now();
+    let worker = async {
+        pause(1).await;
+        sandbox.turn().await;
+    };
+    let (reply, ()) = tokio::join!(instance.get(PAGE), worker);
+    assert_eq!((reply.status, body(&reply).as_str()), (200, "two"), "{reply:?}");
+    assert!(began.elapsed() >= Duration::from_secs(5), "a better one may come: {:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn page_that_appears_in_the_last_moment_of_the_wait_is_served() {
+    for late_ms in (4_000..5_000).step_by(50) {
+        let world = World::new().await;
+        let (sandbox, instance) = (world.sandbox().await, world.instance());
+        let worker = async {
+            sleep(Duration::from_millis(late_ms)).await;
+            sandbox.turn().await;
+        };
+        let (reply, ()) = tokio::join!(instance.get(PAGE), worker);
+        assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{late_ms}: {reply:?}");
+    }
+}
