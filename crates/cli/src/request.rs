@@ -51,7 +51,7 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
         say!("error     {}", class.as_str())?;
     }
     if let Some(key) = &row.result_s3_key {
-        say!("result    s3://{}/{key}", target.stack.bucket)?;
+        say!("result    {}", target.shown_object(&tenant.tenant, key))?;
     }
     let first_ms = row.events.first().map_or(0, |event| event.at_ms);
     for event in &row.events {

@@ -8,7 +8,8 @@ use aws_types::SdkConfig;
 use everfresh_core::clients::{Clients, Explicit, Patience, Reach, aws_sdk_config, plain_http_client};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Config;
-use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::domain::artifact::locate;
+use everfresh_core::domain::page_key::{KeyLayout, Tenant};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::stack::Stack;
 use everfresh_enqueue::explain;
@@ -74,6 +75,15 @@ impl Target {
     /// The ledger, as its functions see it.
     pub(crate) fn ledger(&self) -> Ledger {
         Ledger::new(&self.clients, &self.stack.table, self.layout)
+    }
+
+    /// Where the object is that a row's `s3_key` stands for; or why it stands for none.
+    pub(crate) fn shown_object(&self, tenant: &Tenant, s3_key: &str) -> String {
+        let bucket = &self.stack.bucket;
+        match locate(s3_key, bucket, tenant, self.layout) {
+            Ok(key) => format!("s3://{bucket}/{key}"),
+            Err(refusal) => format!("{s3_key} (not read: {refusal})"),
+        }
     }
 
     fn on_this_machine(data: &Path) -> anyhow::Result<Self> {

@@ -1,6 +1,6 @@
 //! Log output: JSON lines where a machine reads them, readable lines where a person does.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
@@ -40,24 +40,24 @@ pub fn ended<E: std::fmt::Display>(what: &str, result: Result<(), E>) -> ExitCod
 
 /// Installs the process's logger. `RUST_LOG` overrides `default_filter`. A second call changes nothing.
 pub fn init(format: Format, default_filter: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
-    // A logger that is already there (tests, an embedding program) is as good as ours.
-    let _ = match format {
-        Format::Json => builder
-            .json()
-            .flatten_event(true)
-            .with_current_span(true)
-            .with_span_list(false)
-            .with_ansi(false)
-            .finish()
-            .try_init(),
-        Format::Readable => builder
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_target(false)
-            .compact()
-            .finish()
-            .try_init(),
-    };
+    match format {
+        Format::Readable => init_readable(default_filter, std::io::stderr),
+        Format::Json => {
+            let builder = tracing_subscriber::fmt().with_env_filter(filter(default_filter)).json();
+            let builder = builder.flatten_event(true).with_current_span(true).with_span_list(false).with_ansi(false);
+            // A logger that is already there (tests, an embedding program) is as good as ours.
+            let _ = builder.finish().try_init();
+        }
+    }
+}
+
+/// As [`init`] does it for a person, through a writer that stands before standard error. It gets each line by one call.
+pub fn init_readable<W: Write + 'static>(default_filter: &str, writer: fn() -> W) {
+    let builder = tracing_subscriber::fmt().with_env_filter(filter(default_filter)).with_writer(writer);
+    let builder = builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).compact();
+    let _ = builder.finish().try_init();
+}
+
+fn filter(default_filter: &str) -> EnvFilter {
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter))
 }
