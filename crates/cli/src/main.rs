@@ -10,6 +10,7 @@ mod page;
 mod preview;
 mod readers;
 mod request;
+mod settings;
 mod status;
 mod target;
 

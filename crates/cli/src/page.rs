@@ -27,7 +27,7 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
         return print_body(&target, page.tenant(), &meta).await;
     }
     let now_ms = ledger.time().now_ms();
-    let policy = resolved.route.policy(target.deploy, 2_000);
+    let policy = resolved.route.policy(target.deploy, target.epsilon_ms);
     let epoch_ms = ledger.epoch(page.tenant()).await?;
     let tags = state.meta.as_ref().map_or(&[][..], |meta| &meta.tags);
     let invalidations = ledger.invalidations(page, tags, epoch_ms).await?;
