@@ -322,12 +322,13 @@ mod tests {
         let make_folder = |path: &Path| fs::create_dir(path).unwrap();
         let make_loop = |path: &Path| std::os::unix::fs::symlink(path, path).unwrap();
         let make_device = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
-        let kinds: [(&dyn Fn(&Path), &str); 5] = [
-            (&make_pipe, "is a named pipe, not a file"),
-            (&make_socket, "is a socket, not a file"),
-            (&make_folder, "is a folder, not a file"),
-            (&make_loop, "cannot use"),
-            (&make_device, "is a device, not a file"),
+        type Make = fn(&Path);
+        let kinds: [(Make, &str); 5] = [
+            (make_pipe, "is a named pipe, not a file"),
+            (make_socket, "is a socket, not a file"),
+            (make_folder, "is a folder, not a file"),
+            (make_loop, "cannot use"),
+            (make_device, "is a device, not a file"),
         ];
         for name in ["format", "lock", "sqs.db", "endpoints.json", "endpoints.json.new"] {
             for (make, words) in kinds {

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::timeout;
 
-use self::callers::Callers;
+use self::callers::{Admission, Callers};
 use crate::engines::Engines;
 
 /// The largest request that is read: DynamoDB's own limit, well above what a page or a message may weigh.
@@ -87,8 +87,8 @@ impl Port {
             let (engines, admitted) = (engines.clone(), callers.admit(request));
             async move {
                 match admitted {
-                    Ok(request) => engines.call(request).await,
-                    Err(refusal) => refusal,
+                    Admission::Granted(request) => engines.call(request).await,
+                    Admission::Refused(refusal) => refusal,
                 }
             }
         })

@@ -161,8 +161,8 @@ impl<'r> Part<'r> {
     }
 
     fn check_item(&self, schema: &Schema) -> Checked {
-        let attributes = self.fields["Item"].as_object().into_iter().flatten();
-        attributes.map(|(name, value)| fits_indexes(schema, name, value)).collect()
+        let mut attributes = self.fields["Item"].as_object().into_iter().flatten();
+        attributes.try_for_each(|(name, value)| fits_indexes(schema, name, value))
     }
 
     fn check_update(&self, schema: &Schema) -> Checked {

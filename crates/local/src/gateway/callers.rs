@@ -30,6 +30,14 @@ pub(super) struct Callers {
     credentials: StaticCredentialProvider,
 }
 
+/// What became of a request at the door.
+pub(super) enum Admission {
+    /// The engines answer it.
+    Granted(Request<Bytes>),
+    /// This is its answer.
+    Refused(Response<Bytes>),
+}
+
 /// Why a request is not answered: AWS's name for it, and words that say what to do.
 struct Refusal {
     code: &'static str,
@@ -42,20 +50,20 @@ impl Callers {
         Self { port, credentials }
     }
 
-    /// The answer to a request that must not reach the engines, or the request.
-    pub(super) fn admit(&self, request: Request<Bytes>) -> Result<Request<Bytes>, Response<Bytes>> {
+    /// Checks a request before it reaches the engines.
+    pub(super) fn admit(&self, request: Request<Bytes>) -> Admission {
         let service = Service::of(&request);
         let checked = self.check_host(&request).and_then(|()| check_no_browser(&request));
         if let Err(refusal) = checked {
-            return Err(refusal.answer(service));
+            return Admission::Refused(refusal.answer(service));
         }
         if service == Service::S3 {
-            return Ok(request);
+            return Admission::Granted(request);
         }
         let (parts, body) = request.into_parts();
         match verify_sigv4(&parts, &hash_payload(&body), &self.credentials) {
-            Ok(_) => Ok(Request::from_parts(parts, body)),
-            Err(error) => Err(unsigned(&error).answer(service)),
+            Ok(_) => Admission::Granted(Request::from_parts(parts, body)),
+            Err(error) => Admission::Refused(unsigned(&error).answer(service)),
         }
     }
 
@@ -91,10 +99,12 @@ fn check_no_browser(request: &Request<Bytes>) -> Result<(), Refusal> {
 }
 
 fn unsigned(error: &AuthError) -> Refusal {
-    let code = match error {
-        AuthError::MissingAuthHeader => "MissingAuthenticationTokenException",
-        AuthError::AccessKeyNotFound(_) => "UnrecognizedClientException",
-        _ => "InvalidSignatureException",
+    let code = if matches!(error, AuthError::MissingAuthHeader) {
+        "MissingAuthenticationTokenException"
+    } else if matches!(error, AuthError::AccessKeyNotFound(_)) {
+        "UnrecognizedClientException"
+    } else {
+        "InvalidSignatureException"
     };
     let message =
         format!("{error}: sign with the access key {ACCESS_KEY} and the secret {SECRET_KEY} (Signature Version 4)");
