@@ -1,7 +1,6 @@
 //! `everfresh dev`: the engines, the queue loop, the worker and the serving side in one process, with nothing from outside it.
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use anyhow::{Context, bail};
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
 use everfresh_core::clients::{Clients, Patience};
 use everfresh_core::clock::Clock;
+use everfresh_core::config::Ladder;
 use everfresh_core::stack::Stack;
 use everfresh_enqueue::{Message, Queues, Reason, Sender};
 use everfresh_local::data_dir::DataDir;
@@ -21,18 +21,18 @@ use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY, stack};
 use everfresh_worker::handler::BatchError;
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
-use everfresh_worker::{Settings, Worker, build};
+use everfresh_worker::{Worker, build};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::{DevArgs, TargetArgs};
 use crate::output::{note, say};
+use crate::settings::Settings;
 use crate::target::Endpoints;
 use crate::{config, demo, readers};
 
-/// The function's time-out here; the queues' visibility time-out follows from it as it does in a deployment.
-const TIME_OUT: Duration = Duration::from_secs(60);
-const VISIBILITY_SECONDS: u32 = 6 * 60;
+/// Invocations at once per queue. A page that hangs holds one up until its render's deadline, and others must not wait for it.
+const CONCURRENCY: usize = 10;
 
 const TTL_SWEEP: Duration = Duration::from_secs(60);
 
@@ -40,6 +40,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     if let Some(name) = &target.stack {
         bail!("`dev` runs on this machine only: leave --stack {name} away");
     }
+    let mut settings = Settings::from_env()?;
     let dir = DataDir::open(&target.data, args.fresh)?;
     let port = Port::bind(args.aws_port).with_context(|| {
         format!("cannot listen on 127.0.0.1:{}: choose another port with --aws-port", args.aws_port)
@@ -49,17 +50,20 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     })?;
     let engines = Engines::open(&dir, port.number()).await?;
     let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER);
-    let stack = stack::provision(&clients, VISIBILITY_SECONDS).await?;
-    let config = match (&target.config, &args.origin) {
-        (Some(file), _) => file.clone(),
-        (None, Some(origin)) => demo::for_origin(&dir, origin)?,
-        (None, None) => demo::lay_out(&dir)?,
-    };
+    let visibility = u32::try_from(settings.worker.regenerate.ladder.visibility_ms.div_ceil(1000));
+    let stack = stack::provision(&clients, visibility.context("EVERFRESH_VISIBILITY_MS is too long")?).await?;
+    let config = config_file(&args, target, &settings, &dir)?;
+    let is_demo = config.is_none();
+    let config = config.map_or_else(|| demo::lay_out(&dir), Ok)?;
     let config = std::path::absolute(&config).with_context(|| format!("the place of {}", config.display()))?;
-    let worker = Arc::new(worker(&config, &clients, &stack)?);
+    settings.provide(&stack, config.display().to_string());
+    for variable in &settings.ignored {
+        note!("{variable} is set and not heeded: `dev` has a table, a bucket and queues of its own");
+    }
+    let worker = Arc::new(worker(&settings, &config, &clients)?);
     let gateway = port.serve(engines.clone()).context("starting the gateway")?;
     let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::READER);
-    let readers = readers::open(front_door, &config::read(&config)?, &reading, &stack)?;
+    let readers = readers::open(front_door, &config::read(&config)?, &reading, settings.serving.clone())?;
     let endpoints = Endpoints {
         aws: gateway.url(),
         pages: readers.url(),
@@ -68,20 +72,25 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         secret_key: SECRET_KEY.to_owned(),
         stack: stack.clone(),
         config,
+        single_tenant: settings.worker.layout.single_tenant,
+        raw_keys: settings.worker.layout.raw_keys,
+        deploy: settings.worker.regenerate.deploy,
+        epsilon_ms: settings.worker.regenerate.ladder.epsilon_ms,
     };
     // Before anybody is told that it runs: whoever is may ask it to stop at once.
     let mut end = EndSignals::listen().context("listening for Ctrl-C")?;
-    publish(&dir, &endpoints)?;
+    dir.write_endpoints(&serde_json::to_vec_pretty(&endpoints)?)?;
     announce(&endpoints, dir.path(), target.json)?;
 
     let (stop, stopped) = watch::channel(false);
-    let main = event_source(&clients, &stack.queue);
-    let low_priority = event_source(&clients, &stack.low_priority_queue);
+    let ladder = settings.worker.regenerate.ladder;
+    let main = event_source(&clients, &stack.queue, &ladder);
+    let low_priority = event_source(&clients, &stack.low_priority_queue, &ladder);
     let invoke = move |event, time_out| handle(worker.clone(), event, time_out);
     let loops = tokio::spawn(async move {
         tokio::join!(main.run(invoke.clone(), stopped.clone()), low_priority.run(invoke, stopped));
     });
-    if target.config.is_none() && args.origin.is_none() {
+    if is_demo {
         prewarm(&clients, &stack).await?;
     }
     tokio::select! {
@@ -102,29 +111,31 @@ async fn handle(worker: Arc<Worker>, event: SqsEvent, time_out: Duration) -> Res
     Ok(response)
 }
 
-/// The worker as a deployment has it, its settings read and checked the same way.
-fn worker(config: &Path, clients: &Clients, stack: &Stack) -> anyhow::Result<Worker> {
-    let settings = Settings::read(|variable| {
-        let time_out_ms = TIME_OUT.as_millis();
-        Some(match variable {
-            "EVERFRESH_CONFIG" => config.display().to_string(),
-            "FACETHEORY_CACHE_TABLE_NAME" => stack.table.clone(),
-            "EVERFRESH_BUCKET" => stack.bucket.clone(),
-            "EVERFRESH_QUEUE_URL" => stack.queue.clone(),
-            "EVERFRESH_LOW_PRIORITY_QUEUE_URL" => stack.low_priority_queue.clone(),
-            "EVERFRESH_DEAD_LETTER_QUEUE_URL" => stack.dead_letter_queue.clone(),
-            "EVERFRESH_FUNCTION_TIMEOUT_MS" => time_out_ms.to_string(),
-            "EVERFRESH_RENDER_DEADLINE_MS" => (time_out_ms - 10_000).to_string(),
-            "EVERFRESH_CLAIM_EXPIRY_MS" => (time_out_ms + 5_000).to_string(),
-            "EVERFRESH_VISIBILITY_MS" => (VISIBILITY_SECONDS * 1000).to_string(),
-            _ => return None,
-        })
-    })?;
+/// The configuration that was named, on the command line or by the variable that the functions read; none is the demo's.
+fn config_file(
+    args: &DevArgs,
+    target: &TargetArgs,
+    settings: &Settings,
+    dir: &DataDir,
+) -> anyhow::Result<Option<PathBuf>> {
+    Ok(match (&target.config, &args.origin, &settings.config) {
+        (Some(file), _, _) => Some(file.clone()),
+        (None, Some(origin), _) => Some(demo::for_origin(dir, origin)?),
+        (None, None, Some(place)) if place.starts_with("s3://") => {
+            bail!("EVERFRESH_CONFIG is {place}, and `dev` reads files only: name one with --config FILE")
+        }
+        (None, None, Some(file)) => Some(PathBuf::from(file)),
+        (None, None, None) => None,
+    })
+}
+
+/// The worker as a deployment has it.
+fn worker(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Result<Worker> {
     let folder = config.parent().unwrap_or(Path::new("."));
     let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_loopback();
     let loaded = config::load(config)?;
     loaded.check_origins(true).with_context(|| config.display().to_string())?;
-    Ok(build::worker(&settings, loaded, clients, Arc::new(renderers))?)
+    Ok(build::worker(&settings.worker, loaded, clients, Arc::new(renderers))?)
 }
 
 /// Asks for the demo's pages, so that there is something to see.
@@ -139,28 +150,16 @@ async fn prewarm(clients: &Clients, stack: &Stack) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn event_source(clients: &Clients, queue_url: &str) -> EventSource {
+fn event_source(clients: &Clients, queue_url: &str, ladder: &Ladder) -> EventSource {
     EventSource {
         sqs: clients.sqs.clone(),
         queue_url: queue_url.to_owned(),
         queue_arn: stack::arn(queue_url),
         batch_size: 10,
-        window: Duration::ZERO,
-        time_out: TIME_OUT,
-        concurrency: 2,
+        window: Duration::from_millis(ladder.batching_window_ms),
+        time_out: Duration::from_millis(ladder.function_timeout_ms),
+        concurrency: CONCURRENCY,
     }
-}
-
-/// Written whole or not at all: another command may be reading.
-fn publish(dir: &DataDir, endpoints: &Endpoints) -> anyhow::Result<()> {
-    let file = DataDir::endpoints_file(dir.path());
-    let draft = dir.file("endpoints.json.new");
-    let write = || {
-        fs::write(&draft, serde_json::to_vec_pretty(endpoints)?)?;
-        fs::rename(&draft, &file)?;
-        anyhow::Ok(())
-    };
-    write().with_context(|| format!("writing {}", file.display()))
 }
 
 fn announce(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()> {

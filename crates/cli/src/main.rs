@@ -10,6 +10,7 @@ mod page;
 mod preview;
 mod readers;
 mod request;
+mod settings;
 mod status;
 mod target;
 
@@ -22,18 +23,26 @@ use everfresh_worker::render::templates::TemplateProcess;
 use tokio::runtime::Runtime;
 
 use crate::args::{Args, Command, ConfigCommand, PageCommand, PreviewCommand, RequestCommand};
-use crate::output::{NobodyReads, note};
+use crate::output::{Log, NobodyReads, note};
 
 fn main() -> ExitCode {
     // `dev` starts this executable again for each template that it renders.
     if let Some(ended) = TemplateProcess::entered() {
         return ended;
     }
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        // It repeats what it was given, which may have been copied from anywhere.
+        Err(error) if error.use_stderr() => {
+            note!("{}", error.render().to_string().trim_end());
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
     // The engines chatter about every queue and bucket; what a person wants to see is what Everfresh does.
-    logs::init(
-        logs::Format::detect(),
+    logs::init_readable(
         "warn,everfresh=info,everfresh_core=info,everfresh_local=info,everfresh_serve=info,everfresh_worker=info",
+        || Log,
     );
     let done = Runtime::new().context("starting").and_then(|runtime| {
         let done = runtime.block_on(run(args));

@@ -1,6 +1,7 @@
 //! What a command says: its result on standard output, everything else on standard error.
 //!
-//! Control characters are escaped on the way, as JSON does it: rows and files of others may hold the codes that a terminal obeys.
+//! Control characters are escaped on the way, as JSON does it, and so are characters that nobody sees: rows and files of others may hold
+//! the codes that a terminal obeys, or turn the order of a line around.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, Write};
@@ -64,11 +65,20 @@ fn on_lines(text: &str) -> String {
 }
 
 fn escaped(text: &str, harmless: &[char]) -> String {
+    escaped_where(text, |character| {
+        is_invisible(character) || (character.is_control() && !harmless.contains(&character))
+    })
+}
+
+/// Escapes as JSON does it, in UTF-16: what is valid JSON stays the same document.
+fn escaped_where(text: &str, escape: impl Fn(char) -> bool) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() && !harmless.contains(&character) {
-            // A string takes everything.
-            let _ = write!(escaped, "\\u{:04x}", u32::from(character));
+        if escape(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                // A string takes everything.
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
         } else {
             escaped.push(character);
         }
@@ -76,9 +86,61 @@ fn escaped(text: &str, harmless: &[char]) -> String {
     escaped
 }
 
+/// Characters that are not seen but change what is: they turn the order of writing, break the line, or make two different words look
+/// the same. These are Unicode's Default_Ignorable_Code_Point, the line and paragraph separators, and interlinear annotations.
+fn is_invisible(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+/// Where `dev` writes its log. The logger escapes control characters in what it is given, but not what is merely invisible; its own
+/// colours must get through.
+#[derive(Debug)]
+pub(crate) struct Log;
+
+impl Write for Log {
+    /// The logger writes each line by one call, so no character is ever cut in two.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        io::stderr().lock().write_all(log_line(line).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+fn log_line(line: &[u8]) -> String {
+    escaped_where(&String::from_utf8_lossy(line), is_invisible)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn log_lines_keep_their_colours_and_show_what_is_invisible() {
+        let line = "\u{1b}[33m WARN\u{1b}[0m gpj.\u{202e}exe\n";
+        assert_eq!(log_line(line.as_bytes()), "\u{1b}[33m WARN\u{1b}[0m gpj.\\u202eexe\n");
+    }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
@@ -89,10 +151,25 @@ mod tests {
     }
 
     #[test]
+    fn invisible_characters_are_shown_by_their_numbers() {
+        assert_eq!(
+            on_one_line("gpj.\u{202e}exe\u{2066}\u{200b}\u{feff}\u{61c}"),
+            "gpj.\\u202eexe\\u2066\\u200b\\ufeff\\u061c"
+        );
+        assert_eq!(on_one_line("body\u{2028}status\u{e0041}"), "body\\u2028status\\udb40\\udc41");
+        for seen in ["é", "e\u{301}", "日本", "שלום", "🍐", "a b\u{a0}c"] {
+            assert_eq!(on_one_line(seen), seen);
+        }
+        let mut ignorable = (0x200b..=0x200f).chain(0x202a..=0x202e).chain(0x2066..=0x2069).chain(0xe0001..=0xe007f);
+        assert!(ignorable.all(|number| char::from_u32(number).is_some_and(is_invisible)));
+    }
+
+    #[test]
     fn escaped_json_is_the_same_json() {
-        let document = serde_json::json!({"key": "\u{1b}[2J\u{9b}\u{7f}\n"});
+        let document = serde_json::json!({"key": "\u{1b}[2J\u{9b}\u{7f}\n\u{202e}\u{2028}\u{e0041}"});
         let shown = on_lines(&serde_json::to_string_pretty(&document).unwrap());
         assert!(!shown.chars().any(|character| character.is_control() && character != '\n'), "{shown:?}");
+        assert!(!shown.chars().any(is_invisible), "{shown:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), document);
     }
 }

@@ -1,8 +1,10 @@
 //! `everfresh page show`: what is published, how fresh it is, who works on it.
 
 use anyhow::{Context, anyhow};
+use everfresh_core::domain::artifact::locate;
 use everfresh_core::domain::freshness::{Freshness, freshness};
 use everfresh_core::domain::page::Meta;
+use everfresh_core::domain::page_key::Tenant;
 use everfresh_enqueue::explain;
 
 use crate::args::{PageArgs, TargetArgs};
@@ -22,10 +24,10 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
     let state = ledger.lookup(page).await?;
     if args.body {
         let meta = state.meta.with_context(|| format!("{} is not published", args.path))?;
-        return print_body(&target, &meta).await;
+        return print_body(&target, page.tenant(), &meta).await;
     }
     let now_ms = ledger.time().now_ms();
-    let policy = resolved.route.policy(target.deploy, 2_000);
+    let policy = resolved.route.policy(target.deploy, target.epsilon_ms);
     let epoch_ms = ledger.epoch(page.tenant()).await?;
     let tags = state.meta.as_ref().map_or(&[][..], |meta| &meta.tags);
     let invalidations = ledger.invalidations(page, tags, epoch_ms).await?;
@@ -35,7 +37,10 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
         Freshness::Fresh { until_ms } => format!("fresh for {} s", until_ms.saturating_sub(now_ms).div_ceil(1000)),
         Freshness::Stale { why } => format!("stale ({why:?})").to_lowercase(),
         Freshness::Expired { why } => format!("expired ({why:?})").to_lowercase(),
-        Freshness::Missing => "missing: it has never been published".to_owned(),
+        Freshness::Missing => match &state.unreadable {
+            Some(row) => format!("missing: {}; the next render replaces that row", row.error),
+            None => "missing: it has never been published".to_owned(),
+        },
         Freshness::Gone => "gone: it was purged".to_owned(),
     };
     if json {
@@ -71,7 +76,7 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
         let version = meta.version.map_or("(another language's)".to_owned(), |version| version.to_string());
         say!("version    {version}")?;
         say!("status     {}", meta.status.map_or("?".to_owned(), |status| status.to_string()))?;
-        say!("body       s3://{}/{}", target.stack.bucket, meta.s3_key)?;
+        say!("body       {}", target.shown_object(page.tenant(), &meta.s3_key))?;
         say!("bytes      {}", meta.body_bytes.map_or("?".to_owned(), |bytes| bytes.to_string()))?;
         let tags: Vec<&str> = meta.tags.iter().map(|tag| tag.as_str()).collect();
         say!("tags       {}", tags.join(", "))?;
@@ -88,9 +93,13 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
     Ok(())
 }
 
-async fn print_body(target: &Target, meta: &Meta) -> anyhow::Result<()> {
-    let get = target.clients.s3.get_object().bucket(&target.stack.bucket).key(&meta.s3_key);
-    let object = get.send().await.map_err(|error| anyhow!("the body {}: {}", meta.s3_key, explain(&error)))?;
+async fn print_body(target: &Target, tenant: &Tenant, meta: &Meta) -> anyhow::Result<()> {
+    let bucket = &target.stack.bucket;
+    // As readers get it: what they are not shown, neither is anybody here.
+    let key = locate(&meta.s3_key, bucket, tenant, target.layout)
+        .with_context(|| format!("the body {} is not read, and readers do not get it", meta.s3_key))?;
+    let get = target.clients.s3.get_object().bucket(bucket).key(key);
+    let object = get.send().await.map_err(|error| anyhow!("the body {key}: {}", explain(&error)))?;
     let body = object.body.collect().await.context("reading the body")?;
     output::bytes(&body.into_bytes())
 }

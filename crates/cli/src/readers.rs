@@ -7,7 +7,6 @@ use bytes::Bytes;
 use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, host_name};
 use everfresh_core::domain::page_key::Tenant;
-use everfresh_core::stack::Stack;
 use everfresh_local::gateway::{Gateway, Port};
 use everfresh_serve::request::Request;
 use everfresh_serve::{Served, Server, Settings};
@@ -18,26 +17,14 @@ const LOOPBACK: [&str; 2] = ["localhost", "127.0.0.1"];
 const LOOPBACK_V6: &str = "[::1]";
 
 /// Serves the pages of the configuration that says `config` on `port`.
-pub(crate) fn open(port: Port, config: &str, clients: &Clients, stack: &Stack) -> anyhow::Result<Gateway> {
-    let (server, hosts) = server(config, clients, stack)?;
+pub(crate) fn open(port: Port, config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<Gateway> {
+    let (server, hosts) = server(config, clients, settings)?;
     let answer = move |request| answer(server.clone(), hosts.clone(), request);
     port.serve_with(answer).context("serving readers")
 }
 
 /// The serving side as a deployment has it, and how this machine reaches it.
-fn server(config: &str, clients: &Clients, stack: &Stack) -> anyhow::Result<(Arc<Server>, Arc<Hosts>)> {
-    let settings = Settings::read(|variable| {
-        Some(match variable {
-            // Loaded already.
-            "EVERFRESH_CONFIG" => "everfresh.toml".to_owned(),
-            "FACETHEORY_CACHE_TABLE_NAME" => stack.table.clone(),
-            "EVERFRESH_BUCKET" => stack.bucket.clone(),
-            "EVERFRESH_QUEUE_URL" => stack.queue.clone(),
-            "EVERFRESH_DEBUG_HEADER" => "true".to_owned(),
-            "EVERFRESH_PREVIEW_KEYS" | "EVERFRESH_REVALIDATE_KEYS" => return std::env::var(variable).ok(),
-            _ => return None,
-        })
-    })?;
+fn server(config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<(Arc<Server>, Arc<Hosts>)> {
     let config = with_local_names(config).context("naming the tenants of the configuration on this machine")?;
     let hosts = Arc::new(Hosts::of(&config));
     Ok((Arc::new(Server::new(config, settings, clients).with_loopback_origins()), hosts))
@@ -177,7 +164,9 @@ mod tests {
         let clients = InProcess::new(engines, Faults::none()).clients(Clock::system(), Patience::READER);
         let stack = stack::provision(&clients, 60).await.unwrap();
         let config = "[tenant.acme]\nhosts = [\"www.acme.example\"]\nrender = { templates = \"site/\" }\n";
-        let (server, hosts) = server(config, &clients, &stack).unwrap();
+        let mut settings = crate::settings::Settings::from_env().unwrap();
+        settings.provide(&stack, "everfresh.toml".to_owned());
+        let (server, hosts) = server(config, &clients, settings.serving).unwrap();
         for _ in 0..3 {
             let request = http::Request::builder().uri("/nowhere").header("host", "localhost");
             let response = answer(server.clone(), hosts.clone(), request.body(Bytes::new()).unwrap()).await;

@@ -17,14 +17,12 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
     let tenant = tenant(&config, args.tenant.as_deref())?;
     let ledger = target.ledger();
     let Some(row) = ledger.request_by_handle(&tenant.tenant, &handle).await? else {
-        // Not an error: every request begins like this, and one that another's render grants ends like this.
+        // Not an error: every request begins like this, and one that is covered at its first delivery ends like this.
         if json {
             let shown = serde_json::json!({"handle": handle.to_string(), "status": "NO_RECORD"});
             output::json(&shown)?;
         } else {
-            say!(
-                "status    no record: it waits in the queue, or another request's render granted it, or it was rejected"
-            )?;
+            say!("status    no record: it waits in the queue, or what was published covered it at its first delivery")?;
         }
         return Ok(());
     };
@@ -51,7 +49,7 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
         say!("error     {}", class.as_str())?;
     }
     if let Some(key) = &row.result_s3_key {
-        say!("result    s3://{}/{key}", target.stack.bucket)?;
+        say!("result    {}", target.shown_object(&tenant.tenant, key))?;
     }
     let first_ms = row.events.first().map_or(0, |event| event.at_ms);
     for event in &row.events {

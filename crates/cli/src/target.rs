@@ -1,14 +1,14 @@
 //! Which Everfresh a command talks to: the `dev` that runs on this machine, or a stack on AWS that was named. Never one by accident.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use aws_types::SdkConfig;
 use everfresh_core::clients::{Clients, Explicit, Patience, Reach, aws_sdk_config, plain_http_client};
 use everfresh_core::clock::Clock;
-use everfresh_core::config::Config;
-use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::config::{Config, Ladder};
+use everfresh_core::domain::artifact::locate;
+use everfresh_core::domain::page_key::{KeyLayout, Tenant};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::stack::Stack;
 use everfresh_enqueue::explain;
@@ -29,6 +29,8 @@ pub(crate) struct Target {
     pub(crate) layout: KeyLayout,
     /// The deployment that it runs: pages of an older one are stale.
     pub(crate) deploy: u64,
+    /// Moments closer than this are not told apart.
+    pub(crate) epsilon_ms: u64,
     /// Where the configuration is that it goes by: a file, or `s3://bucket/key`.
     config: String,
 }
@@ -46,6 +48,12 @@ pub(crate) struct Endpoints {
     pub(crate) stack: Stack,
     /// The configuration that the worker goes by.
     pub(crate) config: PathBuf,
+    /// How the table's keys are laid out.
+    pub(crate) single_tenant: bool,
+    pub(crate) raw_keys: bool,
+    /// The deployment's number.
+    pub(crate) deploy: u64,
+    pub(crate) epsilon_ms: u64,
 }
 
 impl Target {
@@ -76,6 +84,15 @@ impl Target {
         Ledger::new(&self.clients, &self.stack.table, self.layout)
     }
 
+    /// Where the object is that a row's `s3_key` stands for; or why it stands for none.
+    pub(crate) fn shown_object(&self, tenant: &Tenant, s3_key: &str) -> String {
+        let bucket = &self.stack.bucket;
+        match locate(s3_key, bucket, tenant, self.layout) {
+            Ok(key) => format!("s3://{bucket}/{key}"),
+            Err(refusal) => format!("{s3_key} (not read: {refusal})"),
+        }
+    }
+
     fn on_this_machine(data: &Path) -> anyhow::Result<Self> {
         let folder = data.display();
         if !DataDir::is_in_use(data) {
@@ -84,7 +101,7 @@ impl Target {
             );
         }
         let file = DataDir::endpoints_file(data);
-        let json = fs::read_to_string(&file).with_context(|| {
+        let json = DataDir::read_endpoints(data).with_context(|| {
             format!("`everfresh dev` on {folder} is still starting: {} is not there yet", file.display())
         })?;
         let endpoints: Endpoints = serde_json::from_str(&json)
@@ -100,8 +117,9 @@ impl Target {
             clock: Clock::system(),
             retry_partition: None,
         });
+        let Endpoints { stack, single_tenant, raw_keys, deploy, epsilon_ms, .. } = endpoints;
         let config = endpoints.config.display().to_string();
-        Ok(Self { clients, stack: endpoints.stack, name, layout: KeyLayout::default(), deploy: 0, config })
+        Ok(Self { clients, stack, name, layout: KeyLayout { single_tenant, raw_keys }, deploy, epsilon_ms, config })
     }
 
     async fn on_aws(name: &str) -> anyhow::Result<Self> {
@@ -144,6 +162,7 @@ async fn describe(config: &SdkConfig, name: &str, known_as: String) -> anyhow::R
             raw_keys: parameter("RawKeys") == "true",
         },
         deploy: parameter("DeployNumber").parse().unwrap_or_default(),
+        epsilon_ms: Ladder::default().epsilon_ms,
         config: output("ConfigLocation")?,
     })
 }

@@ -223,7 +223,8 @@ async fn codes_for_the_terminal_in_rows_arguments_and_files_do_not_reach_it() {
         for row in rows.iter().filter(|row| row.contains_key(name)) {
             let update = dynamodb.update_item().table_name("everfresh").key("pk", row["pk"].clone());
             let update = update.key("sk", row["sk"].clone()).update_expression(format!("SET {name} = :hostile"));
-            let hostile = AttributeValue::S("\u{1b}[2J\u{9b}31m\nstatus     forged".to_owned());
+            let hostile =
+                AttributeValue::S("\u{1b}[2J\u{9b}31m\nstatus     forged\u{202e}\u{2066}\u{e0041}".to_owned());
             update.expression_attribute_values(":hostile", hostile).send().await.unwrap();
         }
     }
@@ -234,22 +235,79 @@ async fn codes_for_the_terminal_in_rows_arguments_and_files_do_not_reach_it() {
             let shown = everfresh(&arguments);
             let said = text(&shown.stdout);
             assert!(shown.status.success() && said.contains("\\u001b[2J\\u009b31m"), "{said:?}");
+            assert!(said.contains("forged\\u202e\\u2066\\udb40\\udc41"), "{said:?}");
             assert!(!said.chars().any(|character| character.is_control() && character != '\n'), "{said:?}");
+            assert!(!said.chars().any(|character| DECEPTIVE.contains(&character)), "{said:?}");
             assert!(!said.lines().any(|line| line.starts_with("status     forged")), "{said}");
         }
     }
     let file = folder.path().join("hostile.toml");
-    fs::write(&file, "[tenant.a]\nhosts = \u{1b}[31m\n").unwrap();
+    fs::write(&file, "[tenant.a]\nhosts = \u{1b}[31m\u{202e}\n").unwrap();
     for arguments in [
-        vec!["page", "show", "/\u{1b}[31m", "--data", data],
-        vec!["enqueue", "/", "--tenant", "\u{1b}[31m", "--data", data],
-        vec!["config", "check", "--config", "\u{1b}[31m"],
+        vec!["page", "show", "/\u{1b}[31m\u{202e}", "--data", data],
+        vec!["enqueue", "/", "--tenant", "\u{1b}[31m\u{202e}", "--data", data],
+        vec!["config", "check", "--config", "\u{1b}[31m\u{202e}"],
         vec!["config", "check", "--config", file.to_str().unwrap()],
     ] {
         let refused = everfresh(&arguments);
         let said = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(1), "{said}");
-        assert!(said.contains("\\u001b[31m") && !said.contains('\u{1b}'), "{said:?}");
+        assert!(said.contains("\\u001b[31m\\u202e") && !said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
+    }
+    let refused = everfresh(&["enqueue", "/", "--reason", "\u{1b}[31m\u{202e}"]);
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("\\u202e") && !said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
+}
+
+/// Characters that turn the order of a line around, or hide in it.
+const DECEPTIVE: [char; 6] = ['\u{202e}', '\u{2066}', '\u{200b}', '\u{2028}', '\u{feff}', '\u{e0041}'];
+
+/// Puts `s3_key` into the row of the published page.
+async fn point(dev: &Dev, hash: &str, s3_key: &str) {
+    let dynamodb = dev.clients().dynamodb;
+    let rows = dynamodb.scan().table_name("everfresh").send().await.unwrap().items.unwrap();
+    let text = |row: &std::collections::HashMap<String, AttributeValue>, name: &str| {
+        row.get(name).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default()
+    };
+    let row = rows.iter().find(|row| text(row, "sk") == "META" && text(row, "pk").ends_with(hash)).unwrap();
+    let update =
+        dynamodb.update_item().table_name("everfresh").key("pk", row["pk"].clone()).key("sk", row["sk"].clone());
+    let update = update.update_expression("SET s3_key = :key");
+    update.expression_attribute_values(":key", AttributeValue::S(s3_key.to_owned())).send().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_is_found_by_its_address_and_never_in_another_tenant_or_bucket() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start(folder.path());
+    json(&run(&dev.data, &["enqueue", "/products/figs"]));
+    let page = eventually(&dev.data, &["page", "show", "/products/figs"], |page| page["published"]["status"] == 200);
+    let hash = page["hash"].as_str().unwrap();
+    let key = page["published"]["s3_key"].as_str().unwrap();
+    for other in ["globex/secret", "demo/../globex/secret"] {
+        let put = dev.clients().s3.put_object().bucket("everfresh").key(other);
+        put.body(b"another tenant's".to_vec().into()).send().await.unwrap();
+    }
+    let data = dev.data.to_str().unwrap();
+    let body = || everfresh(&["page", "show", "/products/figs", "--body", "--data", data]);
+    let shown = || text(&everfresh(&["page", "show", "/products/figs", "--data", data]).stdout);
+
+    point(&dev, hash, &format!("s3://everfresh/{key}")).await;
+    let found = body();
+    assert!(text(&found.stdout).contains("Black figs"), "{}", text(&found.stderr));
+    assert!(shown().contains(&format!("body       s3://everfresh/{key}\n")), "{}", shown());
+    for (other, reason) in [
+        ("globex/secret", "outside the tenant's prefix"),
+        ("demo/../globex/secret", "not an object key"),
+        ("s3://elsewhere/demo/x", "another bucket"),
+    ] {
+        point(&dev, hash, other).await;
+        let refused = body();
+        let line = text(&refused.stderr);
+        assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), String::new()), "{other}");
+        assert!(line.contains(reason) && line.contains(other), "{line}");
+        assert!(shown().contains(&format!("body       {other} (not read: ")), "{}", shown());
     }
 }
 

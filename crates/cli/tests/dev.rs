@@ -5,8 +5,9 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -275,6 +276,111 @@ fn a_folder_in_use_or_of_another_format_gives_one_clear_line() {
     let old = everfresh(&["dev", "--data", data]);
     let line = text(&old.stderr);
     assert!(line.contains("format 0") && line.contains("--fresh") && line.lines().count() == 1, "{line}");
+}
+
+#[test]
+fn a_pipe_in_the_data_folder_gives_one_clear_line() {
+    for name in ["format", "lock"] {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join(name);
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut dev = Command::new(EVERFRESH);
+        dev.args(["dev", "--port", "0", "--data"]).arg(folder.path()).stderr(Stdio::piped());
+        let mut dev = dev.spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(30);
+        while dev.try_wait().unwrap().is_none() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = dev.kill();
+        let ended = dev.wait_with_output().unwrap();
+        let line = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{name}: it hangs: {line}");
+        assert!(line.contains(pipe.to_str().unwrap()) && line.contains("named pipe"), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
+}
+
+#[test]
+fn wrong_settings_in_the_environment_give_one_clear_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for (variable, value) in [
+        ("EVERFRESH_MAX_ATTEMPTS", "many"),
+        ("EVERFRESH_MEMORY_MS", "soon"),
+        ("EVERFRESH_VISIT_MS", "1"),
+        ("EVERFRESH_CONFIG", "s3://bucket/everfresh.toml"),
+    ] {
+        // With a port that is taken it ends even if it does not mind.
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port().to_string();
+        let mut dev = Command::new(EVERFRESH);
+        let port = if variable == "EVERFRESH_CONFIG" { "0" } else { &port };
+        dev.args(["dev", "--port", port, "--data"]).arg(folder.path().join("data")).env(variable, value);
+        let refused = dev.output().unwrap();
+        let line = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{line}");
+        assert!(line.starts_with(&format!("error: {variable}")) && line.lines().count() == 1, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn settings_of_the_functions_are_read_from_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("everfresh.toml");
+    let site = folder.path().join("site");
+    fs::create_dir(&site).unwrap();
+    fs::write(site.join("index.html"), "<h1>mine</h1>").unwrap();
+    let config = "[tenant.mine]\nhosts = [\"mine.example\"]\nrender = { templates = \"site/\" }\n\
+                  [[tenant.mine.route]]\npath = \"/\"\nrevalidate = \"1h\"\n";
+    fs::write(&file, config).unwrap();
+    let (data, log) = (folder.path().join("data"), folder.path().join("log"));
+    let dev = Dev::start_with(&data, |command| {
+        command.env("EVERFRESH_CONFIG", &file).env("EVERFRESH_SINGLE_TENANT", "true").env("EVERFRESH_DEPLOY", "7");
+        command.env("EVERFRESH_DEBUG_HEADER", "false").env("EVERFRESH_BUCKET", "production");
+        command.stderr(fs::File::create(&log).unwrap())
+    });
+    assert_eq!(dev.endpoints["stack"]["bucket"], "everfresh");
+    let page = dev.endpoints["pages"].as_str().unwrap().strip_prefix("http://").unwrap();
+    let answer = get(page, "/");
+    assert!(answer.contains("<h1>mine</h1>") && !answer.contains("x-everfresh-debug"), "{answer}");
+    let rows = dev.clients().dynamodb.scan().table_name("everfresh").send().await.unwrap().items.unwrap();
+    let meta = rows.iter().find(|row| row["sk"] == AttributeValue::S("META".into())).unwrap();
+    assert!(meta["pk"].as_s().unwrap().starts_with("CACHE#"), "{meta:?}");
+    assert_eq!(meta["deploy"], AttributeValue::N("7".into()));
+    // The other commands look where it writes.
+    let shown = everfresh(&["page", "show", "/", "--json", "--data", data.to_str().unwrap()]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert!(shown["freshness"].as_str().unwrap().starts_with("fresh for"), "{shown}");
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("EVERFRESH_BUCKET is set and not heeded"), "{said}");
+}
+
+/// The whole answer to a GET.
+fn get(host: &str, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn pages_that_hang_do_not_keep_others_from_being_rendered() {
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", origin.local_addr().unwrap());
+    let (asked, asks) = mpsc::channel();
+    // It never answers, and keeps every connection open.
+    std::thread::spawn(move || origin.incoming().for_each(|stream| asked.send(stream.unwrap()).unwrap()));
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start_with(folder.path(), |command| command.args(["--origin", &url]));
+    let data = dev.data.to_str().unwrap();
+    let mut hanging = Vec::new();
+    for page in 0..6 {
+        // One after the other, so that each is a batch of its own.
+        let sent = everfresh(&["enqueue", &format!("/{page}"), "--data", data]);
+        assert!(sent.status.success(), "{}", text(&sent.stderr));
+        let ask = asks.recv_timeout(Duration::from_secs(20));
+        hanging.push(ask.unwrap_or_else(|_| panic!("{page} pages hang, and the next one is not rendered")));
+    }
 }
 
 #[test]

@@ -47,15 +47,23 @@ pub fn ended<E: std::fmt::Display>(what: &str, result: Result<(), E>) -> ExitCod
 
 /// Installs the process's logger. `RUST_LOG` overrides `default_filter`. A second call changes nothing.
 pub fn init(format: Format, default_filter: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter));
-    // A logger that is already there (tests, an embedding program) is as good as ours.
-    let _ = match format {
+    match format {
+        Format::Readable => init_readable(default_filter, io::stderr),
         Format::Json => {
             log_panics();
-            json(filter, io::stdout).try_init()
+            // A logger that is already there (tests, an embedding program) is as good as ours.
+            let _ = json(filter(default_filter), io::stdout).try_init();
         }
-        Format::Readable => readable(filter, io::stderr, io::stderr().is_terminal()).try_init(),
-    };
+    }
+}
+
+/// As [`init`] does it for a person, through a writer that stands before standard error. It gets each line by one call.
+pub fn init_readable<W: Write + 'static>(default_filter: &str, writer: fn() -> W) {
+    let _ = readable(filter(default_filter), writer, io::stderr().is_terminal()).try_init();
+}
+
+fn filter(default_filter: &str) -> EnvFilter {
+    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter))
 }
 
 /// JSON lines to `writer`.

@@ -1,7 +1,8 @@
 //! The data folder of local mode: what is in it, who may use it, and which format it has.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,11 +12,16 @@ const FORMAT: u32 = 1;
 /// What the file `format` begins with. Others have files of that name too.
 const OURS: &str = "everfresh data format ";
 
+/// In bytes: far more than any Everfresh writes there.
+const LONGEST_FORMAT: u64 = 1_024;
+
 /// One file per engine.
 const ENGINES: [&str; 3] = ["dynamodb.db", "s3.db", "sqs.db"];
 
 /// Where `dev` writes the endpoints that the other commands read.
 const ENDPOINTS: &str = "endpoints.json";
+/// Where they are until they are written whole.
+const ENDPOINTS_DRAFT: &str = "endpoints.json.new";
 
 /// A folder that this process alone uses, until the value is dropped.
 #[derive(Debug)]
@@ -54,6 +60,14 @@ pub enum DataDirError {
         /// The folder.
         path: PathBuf,
     },
+    /// Something stands where one of the folder's files must be: a pipe, a socket, a device or a folder.
+    #[error("{} is {found}, not a file: move it away, or choose another folder with --data", path.display())]
+    NotAFile {
+        /// Its path.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
     /// The file system refused.
     #[error("cannot use {} as data folder", path.display())]
     Io {
@@ -71,8 +85,9 @@ impl DataDir {
         let path = path.into();
         let io_error = |source| DataDirError::Io { path: path.clone(), source };
         fs::create_dir_all(&path).map_err(io_error)?;
+        check_files(&path)?;
         let is_new = is_empty(&path).map_err(io_error)?;
-        let found = format_of(&path).map_err(io_error)?;
+        let found = format_of(&path)?;
         if !is_new && found.is_none() {
             return Err(DataDirError::NotOurs { path });
         }
@@ -105,9 +120,25 @@ impl DataDir {
         path.join(ENDPOINTS)
     }
 
+    /// Says where they answer, whole or not at all: another command may be reading.
+    pub fn write_endpoints(&self, json: &[u8]) -> Result<(), DataDirError> {
+        let draft = self.file(ENDPOINTS_DRAFT);
+        fs::write(&draft, json).map_err(io_error(&draft))?;
+        fs::rename(&draft, self.file(ENDPOINTS)).map_err(io_error(&draft))
+    }
+
+    /// What that file says.
+    pub fn read_endpoints(path: &Path) -> Result<String, DataDirError> {
+        let file = Self::endpoints_file(path);
+        is_file(&file)?;
+        fs::read_to_string(&file).map_err(io_error(&file))
+    }
+
     /// Whether a process holds the folder now. A folder that does not exist is not held.
     pub fn is_in_use(path: &Path) -> bool {
-        matches!(format_of(path), Ok(Some(_))) && matches!(lock(path), Err(DataDirError::InUse { .. }))
+        check_files(path).is_ok()
+            && matches!(format_of(path), Ok(Some(_)))
+            && matches!(lock(path), Err(DataDirError::InUse { .. }))
     }
 }
 
@@ -146,14 +177,49 @@ fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Refuses a folder in which one of our files is no file, before any of them is opened: to open a pipe may take for ever.
+fn check_files(path: &Path) -> Result<(), DataDirError> {
+    let engines = ENGINES.iter().flat_map(|engine| ["", "-wal", "-shm"].map(|suffix| format!("{engine}{suffix}")));
+    let others = ["format", "lock", ".gitignore", ENDPOINTS, ENDPOINTS_DRAFT].map(str::to_owned);
+    for name in engines.chain(others) {
+        is_file(&path.join(name))?;
+    }
+    Ok(())
+}
+
+/// Whether there is a file, or a link to one. Anything else of that name is refused.
+fn is_file(path: &Path) -> Result<bool, DataDirError> {
+    let kind = match fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(source) => return Err(DataDirError::Io { path: path.to_owned(), source }),
+    };
+    let found = match () {
+        () if kind.is_file() => return Ok(true),
+        () if kind.is_dir() => "a folder",
+        () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(DataDirError::NotAFile { path: path.to_owned(), found })
+}
+
+fn io_error(path: &Path) -> impl Fn(io::Error) -> DataDirError {
+    move |source| DataDirError::Io { path: path.to_owned(), source }
+}
+
 /// The format that the folder says it has; none if it is not ours. The first Everfreshes wrote the bare number, which is no proof
 /// without the engines' files beside it.
-fn format_of(path: &Path) -> io::Result<Option<String>> {
-    let text = match fs::read(path.join("format")) {
-        Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => return Ok(None),
-        Err(error) => return Err(error),
-    };
+fn format_of(path: &Path) -> Result<Option<String>, DataDirError> {
+    let file = path.join("format");
+    if !is_file(&file)? {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    let open = File::open(&file).map_err(io_error(&file))?;
+    // A longer one is not ours, however long it is.
+    open.take(LONGEST_FORMAT + 1).read_to_end(&mut bytes).map_err(io_error(&file))?;
+    let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= LONGEST_FORMAT).unwrap_or_default();
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let by_number = || (is_number && ENGINES.iter().all(|engine| path.join(engine).exists())).then_some(text);
@@ -245,6 +311,48 @@ mod tests {
             }
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), files.len());
         }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
+        let make_pipe = |path: &Path| {
+            assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+        };
+        let make_socket = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        let make_folder = |path: &Path| fs::create_dir(path).unwrap();
+        let make_loop = |path: &Path| std::os::unix::fs::symlink(path, path).unwrap();
+        let make_device = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+        type Make = fn(&Path);
+        let kinds: [(Make, &str); 5] = [
+            (make_pipe, "is a named pipe, not a file"),
+            (make_socket, "is a socket, not a file"),
+            (make_folder, "is a folder, not a file"),
+            (make_loop, "cannot use"),
+            (make_device, "is a device, not a file"),
+        ];
+        for name in ["format", "lock", "sqs.db", "endpoints.json", "endpoints.json.new"] {
+            for (make, words) in kinds {
+                let dir = tempfile::tempdir().unwrap();
+                drop(DataDir::open(dir.path(), false).unwrap());
+                let file = dir.path().join(name);
+                let _ = fs::remove_file(&file);
+                make(&file);
+                for fresh in [false, true] {
+                    let refusal = DataDir::open(dir.path(), fresh).unwrap_err().to_string();
+                    assert!(refusal.contains(words) && refusal.contains(file.to_str().unwrap()), "{refusal}");
+                }
+                assert!(!DataDir::is_in_use(dir.path()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_huge_format_is_not_ours_and_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create(dir.path().join("format")).unwrap();
+        // It has no blocks on the disk, and would not fit into memory.
+        file.set_len(1 << 42).unwrap();
+        assert!(matches!(DataDir::open(dir.path(), false).unwrap_err(), DataDirError::NotOurs { .. }));
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! The embedded DynamoDB: an HTTP request in, an HTTP response out, no socket between.
 
+mod expressions;
+mod schema;
+mod validation;
+
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +16,9 @@ use everfresh_core::clock::Clock;
 use http::{HeaderMap, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use self::schema::Schema;
 
 const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
 const TARGET_PREFIX: &str = "DynamoDB_20120810.";
@@ -19,17 +27,23 @@ const TARGET_PREFIX: &str = "DynamoDB_20120810.";
 #[derive(Clone)]
 pub struct DynamoDb {
     database: Database,
+    /// Tables' keys, as long as no table is made or deleted.
+    schemas: Arc<Mutex<HashMap<String, Schema>>>,
 }
 
 impl DynamoDb {
     /// An empty database in memory that reads the time from `clock`.
     pub fn memory(clock: &Clock) -> Result<Self, DynoxideError> {
-        Ok(Self { database: Database::memory_with_clock(Arc::new(EngineClock(clock.clone())))? })
+        Ok(Self::over(Database::memory_with_clock(Arc::new(EngineClock(clock.clone())))?))
     }
 
     /// A database in a file. Its TTL sweep goes by the machine's clock.
     pub fn open(path: &Path) -> Result<Self, DynoxideError> {
-        Ok(Self { database: Database::new(&path.to_string_lossy())? })
+        Ok(Self::over(Database::new(&path.to_string_lossy())?))
+    }
+
+    fn over(database: Database) -> Self {
+        Self { database, schemas: Arc::default() }
     }
 
     /// Deletes what is past its `ttl`, as DynamoDB does sooner or later. Returns how many items went.
@@ -53,6 +67,7 @@ impl DynamoDb {
 
     fn dispatch(&self, operation: &str, body: &[u8]) -> dynoxide::Result<Vec<u8>> {
         let db = &self.database;
+        self.check(operation, body)?;
         match operation {
             "CreateTable" => run(body, |r| db.create_table(r)),
             "DeleteTable" => run(body, |r| db.delete_table(r)),
@@ -73,6 +88,32 @@ impl DynamoDb {
             other => Err(unknown_operation(other)),
         }
     }
+
+    /// Refuses what the engine would take and DynamoDB would not.
+    fn check(&self, operation: &str, body: &[u8]) -> dynoxide::Result<()> {
+        if matches!(operation, "CreateTable" | "DeleteTable") {
+            self.schemas().clear();
+        }
+        // What is no JSON the engine refuses.
+        let request: Value = serde_json::from_slice(body).unwrap_or_default();
+        validation::check(operation, &request, |table| self.schema(table))
+    }
+
+    /// The keys of a table; none if there is no such table, which the engine refuses.
+    fn schema(&self, table: &str) -> Option<Schema> {
+        if let Some(known) = self.schemas().get(table) {
+            return Some(known.clone());
+        }
+        let request = serde_json::from_value(json!({"TableName": table})).ok()?;
+        let described = serde_json::to_value(self.database.describe_table(request).ok()?).ok()?;
+        let schema = Schema::of(&described["Table"]);
+        self.schemas().insert(table.to_owned(), schema.clone());
+        Some(schema)
+    }
+
+    fn schemas(&self) -> std::sync::MutexGuard<'_, HashMap<String, Schema>> {
+        self.schemas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl fmt::Debug for DynamoDb {
@@ -85,9 +126,20 @@ fn run<Request: DeserializeOwned, Answer: Serialize>(
     body: &[u8],
     operation: impl FnOnce(Request) -> dynoxide::Result<Answer>,
 ) -> dynoxide::Result<Vec<u8>> {
-    let request = serde_json::from_slice(body).map_err(|e| DynoxideError::SerializationException(e.to_string()))?;
+    let request = serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
     let answer = operation(request)?;
     serde_json::to_vec(&answer).map_err(|e| DynoxideError::InternalServerError(e.to_string()))
+}
+
+/// The engine checks some values while it reads the request, and marks what DynamoDB calls invalid rather than unreadable.
+fn unreadable(error: &serde_json::Error) -> DynoxideError {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    match ["VALIDATION:", "VALIDATION_REQUEST:"].iter().find_map(|mark| text.strip_prefix(mark)) {
+        Some(invalid) => DynoxideError::ValidationException(invalid.to_owned()),
+        None => DynoxideError::SerializationException(text.to_owned()),
+    }
 }
 
 fn unknown_operation(name: &str) -> DynoxideError {

@@ -1,10 +1,14 @@
 //! An HTTP server on one loopback port: the engines for other processes (the CLI, `aws --endpoint-url`, a script in any language), or
-//! whatever else answers a request.
+//! whatever else answers a request. Of the engines' [callers] some things are demanded.
+
+mod callers;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -13,18 +17,39 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use tokio::sync::oneshot;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::timeout;
 
+use self::callers::{Admission, Callers};
 use crate::engines::Engines;
 
 /// The largest request that is read: DynamoDB's own limit, well above what a page or a message may weigh.
 const MAX_REQUEST: usize = 16 << 20;
+
+/// What a port gives to its connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long a connection may be open without a request that is being answered: until its first request has arrived with all of its
+    /// headers, until its body has, and between two. Then it is closed.
+    pub idle: Duration,
+    /// How many connections are served at once; more wait to be accepted.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    /// Idle long enough for a slow client, and few enough for two ports below the 1,024 files that a process usually may have open.
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(10), connections: 256 }
+    }
+}
 
 /// A bound port that does not answer yet. Two steps, because queue URLs name the port before the engines exist.
 #[derive(Debug)]
 pub struct Port {
     listener: TcpListener,
     address: SocketAddr,
+    limits: Limits,
 }
 
 /// The running server. It ends when this is dropped.
@@ -41,7 +66,13 @@ impl Port {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address })
+        Ok(Self { listener, address, limits: Limits::default() })
+    }
+
+    /// With other limits.
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The port's number.
@@ -49,11 +80,17 @@ impl Port {
         self.address.port()
     }
 
-    /// Starts to answer with `engines`.
+    /// Starts to answer with `engines` those who sign, as the module [`callers`] says.
     pub fn serve(self, engines: Engines) -> io::Result<Gateway> {
+        let callers = Callers::of(self.number());
         self.serve_with(move |request| {
-            let engines = engines.clone();
-            async move { engines.call(request).await }
+            let (engines, admitted) = (engines.clone(), callers.admit(request));
+            async move {
+                match admitted {
+                    Admission::Granted(request) => engines.call(request).await,
+                    Admission::Refused(refusal) => refusal,
+                }
+            }
         })
     }
 
@@ -70,12 +107,12 @@ impl Port {
             .enable_all()
             .build()?;
         let (running, stop) = oneshot::channel();
-        let listener = self.listener;
+        let (listener, limits) = (self.listener, self.limits);
         thread::Builder::new().name("gateway".to_owned()).spawn(move || {
             runtime.block_on(async move {
                 tokio::select! {
                     _ = stop => {}
-                    result = accept(listener, answer) => if let Err(error) = result {
+                    result = accept(listener, limits, answer) => if let Err(error) = result {
                         tracing::error!(%error, "the gateway cannot accept connections any more");
                     },
                 }
@@ -93,19 +130,21 @@ impl Gateway {
     }
 }
 
-async fn accept<Answer, Answering>(listener: TcpListener, answer: Answer) -> io::Result<()>
+async fn accept<Answer, Answering>(listener: TcpListener, limits: Limits, answer: Answer) -> io::Result<()>
 where
     Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
     Answering: Future<Output = Response<Bytes>> + Send + 'static,
 {
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let places = Arc::new(Semaphore::new(limits.connections));
     loop {
+        let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, _) = match listener.accept().await {
             Ok(connection) => connection,
             // Out of file descriptors, or the client has gone: the next one may fare better.
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
@@ -113,35 +152,83 @@ where
         stream.set_nodelay(true)?;
         let answer = answer.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| collected(answer.clone(), request));
-            let served = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
-            if let Err(error) = served {
-                tracing::debug!(error, "a connection ended early");
-            }
+            converse(stream, limits.idle, answer).await;
+            drop(place);
         });
     }
 }
 
-async fn collected<Answer, Answering>(
-    answer: Answer,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible>
+/// Serves one connection until it ends or is idle for too long.
+async fn converse<Answer, Answering>(stream: TcpStream, longest_idle: Duration, answer: Answer)
 where
-    Answer: Fn(Request<Bytes>) -> Answering,
-    Answering: Future<Output = Response<Bytes>>,
+    Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
+    Answering: Future<Output = Response<Bytes>> + Send + 'static,
 {
-    let (parts, body) = request.into_parts();
-    let response = match Limited::new(body, MAX_REQUEST).collect().await {
-        Ok(body) => answer(Request::from_parts(parts, body.to_bytes())).await,
-        Err(error) => {
-            let mut refusal = Response::new(Bytes::from(format!("{error}\n")));
-            // Anything else is a body that cannot be read, however short.
-            *refusal.status_mut() = match error.is::<LengthLimitError>() {
-                true => StatusCode::PAYLOAD_TOO_LARGE,
-                false => StatusCode::BAD_REQUEST,
+    let (busy, mut requests) = watch::channel(0_usize);
+    let busy = Arc::new(busy);
+    let service = service_fn(move |request| {
+        let (answer, busy) = (answer.clone(), busy.clone());
+        async move {
+            // A body that does not come is as idle as headers that do not.
+            let request = read(request).await;
+            let _under_way = UnderWay::new(busy);
+            let response = match request {
+                Ok(request) => answer(request).await,
+                Err(refusal) => refusal,
             };
-            refusal
+            Ok::<_, Infallible>(response.map(Full::new))
         }
+    });
+    let server = auto::Builder::new(TokioExecutor::new());
+    tokio::select! {
+        served = server.serve_connection(TokioIo::new(stream), service) => if let Err(error) = served {
+            tracing::debug!(error, "a connection ended early");
+        },
+        () = idle_for(longest_idle, &mut requests) => tracing::debug!("a connection was idle for too long and is closed"),
+    }
+}
+
+/// Counts a request as long as it is being answered.
+struct UnderWay(Arc<watch::Sender<usize>>);
+
+impl UnderWay {
+    fn new(busy: Arc<watch::Sender<usize>>) -> Self {
+        busy.send_modify(|requests| *requests += 1);
+        Self(busy)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|requests| *requests -= 1);
+    }
+}
+
+/// Ends when no request has been under way for so long.
+async fn idle_for(time: Duration, requests: &mut watch::Receiver<usize>) {
+    while requests.wait_for(|requests| *requests == 0).await.is_ok() {
+        match timeout(time, requests.changed()).await {
+            Err(_) => return,
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => break,
+        }
+    }
+    // The connection has ended, and its end is waited for elsewhere.
+    std::future::pending().await
+}
+
+/// The request with its whole body, or the answer to one that cannot be read.
+async fn read(request: Request<Incoming>) -> Result<Request<Bytes>, Response<Bytes>> {
+    let (parts, body) = request.into_parts();
+    let error = match Limited::new(body, MAX_REQUEST).collect().await {
+        Ok(body) => return Ok(Request::from_parts(parts, body.to_bytes())),
+        Err(error) => error,
     };
-    Ok(response.map(Full::new))
+    let mut refusal = Response::new(Bytes::from(format!("{error}\n")));
+    // Anything else is a body that cannot be read, however short.
+    *refusal.status_mut() = match error.is::<LengthLimitError>() {
+        true => StatusCode::PAYLOAD_TOO_LARGE,
+        false => StatusCode::BAD_REQUEST,
+    };
+    Err(refusal)
 }

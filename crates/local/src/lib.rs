@@ -29,7 +29,8 @@ pub mod stack;
 pub const REGION: &str = "us-east-1";
 /// The account that local mode says it is.
 pub const ACCOUNT: &str = "000000000000";
-/// The access key that local mode signs with. Any other is as good.
+/// The access key that local mode signs with. To S3 any other is as good; the gateway demands this one of all the rest.
 pub const ACCESS_KEY: &str = "local";
-/// The secret that belongs to every access key of local mode. It protects nothing: the engines listen on loopback only.
+/// The secret that belongs to it. Everybody knows it: it keeps web pages out, which cannot sign across origins, and nobody else. The
+/// engines listen on loopback only.
 pub const SECRET_KEY: &str = "local";

@@ -5,11 +5,17 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
 
+use aws_credential_types::Credentials;
 use aws_sdk_sqs::types::QueueAttributeName;
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
 use everfresh_core::clock::Clock;
 use everfresh_local::engines::Engines;
-use everfresh_local::gateway::{Gateway, Port};
+use everfresh_local::gateway::{Gateway, Limits, Port};
+use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY};
 use support::over_http;
 
 async fn gateway() -> (Gateway, Engines) {
@@ -18,21 +24,45 @@ async fn gateway() -> (Gateway, Engines) {
     (port.serve(engines.clone()).unwrap(), engines)
 }
 
+fn connect(gateway: &Gateway) -> TcpStream {
+    TcpStream::connect(address(gateway)).unwrap()
+}
+
+fn address(gateway: &Gateway) -> String {
+    gateway.url().strip_prefix("http://").unwrap().to_owned()
+}
+
 /// Sends the bytes and returns the whole answer.
 fn ask(gateway: &Gateway, request: &str) -> String {
-    let url = gateway.url();
-    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    let mut stream = connect(gateway);
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
 }
 
-fn post_form(gateway: &Gateway, content_type: &str, form: &str) -> String {
-    let length = form.len();
-    let head = "POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
-    ask(gateway, &format!("{head}content-type: {content_type}\r\ncontent-length: {length}\r\n\r\n{form}"))
+/// A POST to the host, as the SDK's own signer signs it.
+fn signed(host: &str, secret: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let identity = Credentials::new(ACCESS_KEY, secret, None, None, "test").into();
+    let parameters = v4::SigningParams::builder().identity(&identity).region(REGION).name("any");
+    let parameters = parameters.time(SystemTime::now()).settings(SigningSettings::default()).build().unwrap().into();
+    let url = format!("http://{host}/");
+    let request = SignableRequest::new("POST", &url, headers.iter().copied(), SignableBody::Bytes(body.as_bytes()));
+    let (signature, _) = sign(request.unwrap(), &parameters).unwrap().into_parts();
+    let all = headers.iter().copied().chain(signature.headers());
+    let all: String = all.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let length = body.len();
+    format!("POST / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{all}content-length: {length}\r\n\r\n{body}")
 }
+
+fn post_form(gateway: &Gateway, content_type: &str, form: &str) -> String {
+    ask(gateway, &signed(&address(gateway), SECRET_KEY, &[("content-type", content_type)], form))
+}
+
+const LIST_TABLES: [(&str, &str); 2] =
+    [("content-type", "application/x-amz-json-1.0"), ("x-amz-target", "DynamoDB_20120810.ListTables")];
+const LIST_QUEUES: [(&str, &str); 2] =
+    [("content-type", "application/x-amz-json-1.0"), ("x-amz-target", "AmazonSQS.ListQueues")];
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
@@ -72,4 +102,158 @@ async fn a_broken_body_is_a_bad_request_and_only_a_large_one_too_large() {
     let length = (16 << 20) + 1;
     let large = ask(&gateway, &format!("{head}content-length: {length}\r\n\r\n{}", "x".repeat(length)));
     assert!(large.starts_with("HTTP/1.1 413 "), "{large}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsigned_and_wrongly_signed_requests_are_refused() {
+    let (gateway, engines) = gateway().await;
+    let host = address(&gateway);
+    let without_signature = |request: String| -> String {
+        let lines = request.split_inclusive("\r\n");
+        lines.filter(|line| !line.starts_with("authorization:")).collect()
+    };
+    for headers in [&LIST_TABLES[..], &LIST_QUEUES, &[("content-type", FORM)]] {
+        let request = |secret| signed(&host, secret, headers, "{}");
+        let right = ask(&gateway, &request(SECRET_KEY));
+        assert!(!right.starts_with("HTTP/1.1 403 "), "{headers:?}: {right}");
+        let unsigned = ask(&gateway, &without_signature(request(SECRET_KEY)));
+        assert!(unsigned.starts_with("HTTP/1.1 403 ") && unsigned.contains("MissingAuthenticationToken"), "{unsigned}");
+        let wrong = ask(&gateway, &request("guessed"));
+        assert!(wrong.starts_with("HTTP/1.1 403 ") && wrong.contains("InvalidSignature"), "{wrong}");
+        let changed = ask(&gateway, &request(SECRET_KEY).replace("\r\n\r\n{}", "\r\n\r\n[]"));
+        assert!(changed.starts_with("HTTP/1.1 403 ") && changed.contains("InvalidSignature"), "{changed}");
+    }
+    let published = signed(&host, SECRET_KEY, &[("content-type", FORM)], "Action=Publish&TopicArn=arn&Message=%7B%7D");
+    assert!(ask(&gateway, &without_signature(published)).starts_with("HTTP/1.1 403 "));
+    assert!(engines.listeners().events().is_empty());
+    let bucket = ask(&gateway, &format!("GET /everfresh HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
+    assert!(bucket.starts_with("HTTP/1.1 403 "), "{bucket}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_loopback_names_with_the_port_are_answered() {
+    let (gateway, _engines) = gateway().await;
+    let port = address(&gateway).rsplit(':').next().unwrap().to_owned();
+    for host in ["localhost", "LocalHost", "127.0.0.1", "[::1]"] {
+        let answer = ask(&gateway, &signed(&format!("{host}:{port}"), SECRET_KEY, &LIST_TABLES, "{}"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{host}: {answer}");
+    }
+    let other_port = if port == "4000" { "4001" } else { "4000" };
+    for host in [
+        format!("rebound.example:{port}"),
+        format!("localhost.rebound.example:{port}"),
+        format!("127.0.0.1.rebound.example:{port}"),
+        format!("10.0.0.1:{port}"),
+        format!("localhost:{other_port}"),
+        "localhost".to_owned(),
+    ] {
+        let answer = ask(&gateway, &signed(&host, SECRET_KEY, &LIST_TABLES, "{}"));
+        assert!(
+            answer.starts_with("HTTP/1.1 403 ") && answer.contains(&format!("localhost:{port}")),
+            "{host}: {answer}"
+        );
+        let bucket = ask(&gateway, &format!("GET /everfresh HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
+        assert!(bucket.starts_with("HTTP/1.1 403 ") && bucket.contains("AccessDenied"), "{host}: {bucket}");
+    }
+    let right = signed(&format!("localhost:{port}"), SECRET_KEY, &LIST_TABLES, "{}");
+    let two_hosts = right.replacen("connection", &format!("host: rebound.example:{port}\r\nconnection"), 1);
+    let other_target = right.replacen("POST /", &format!("POST http://rebound.example:{port}/"), 1);
+    for request in [two_hosts, other_target] {
+        let answer = ask(&gateway, &request);
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{request}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_and_preflights_of_browsers_are_refused() {
+    let (gateway, _engines) = gateway().await;
+    let host = address(&gateway);
+    let right = signed(&host, SECRET_KEY, &LIST_TABLES, "{}");
+    for header in
+        ["origin: https://evil.example", "origin: null", "sec-fetch-site: cross-site", "sec-fetch-mode: no-cors"]
+    {
+        let answer = ask(&gateway, &right.replacen("connection", &format!("{header}\r\nconnection"), 1));
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("browsers"), "{header}: {answer}");
+    }
+    let preflight = format!(
+        "OPTIONS / HTTP/1.1\r\nhost: {host}\r\norigin: https://evil.example\r\naccess-control-request-method: POST\r\n\
+         access-control-request-headers: authorization,x-amz-target\r\nconnection: close\r\n\r\n"
+    );
+    let answer = ask(&gateway, &preflight);
+    assert!(answer.starts_with("HTTP/1.1 403 ") && !answer.contains("access-control-allow"), "{answer}");
+}
+
+fn limited(idle: Duration, connections: usize) -> Port {
+    Port::bind(0).unwrap().limits(Limits { idle, connections })
+}
+
+#[test]
+fn connections_without_a_whole_request_are_closed() {
+    let gateway = limited(Duration::from_millis(200), 8).serve_with(|_| async { http::Response::default() }).unwrap();
+    let sent = [
+        "",
+        "P",
+        "PRI * HT",
+        "GET / HTTP/1.1\r\nhost: localhost\r\n",
+        "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nhalf",
+        "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    ];
+    let halves = sent.map(|begun| {
+        let mut stream = connect(&gateway);
+        stream.write_all(begun.as_bytes()).unwrap();
+        // Only for a server that never closes: the test fails then.
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        (begun, stream)
+    });
+    for (begun, mut stream) in halves {
+        let ended = stream.read_to_end(&mut Vec::new());
+        let is_open = ended.is_err_and(|error| error.kind() != std::io::ErrorKind::ConnectionReset);
+        assert!(!is_open, "{begun:?} keeps its connection");
+    }
+}
+
+#[test]
+fn a_long_answer_is_not_idle() {
+    let answer = |_| async {
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        http::Response::new("late".into())
+    };
+    let gateway = limited(Duration::from_millis(50), 8).serve_with(answer).unwrap();
+    let answer = ask(&gateway, "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    assert!(answer.ends_with("late"), "{answer}");
+}
+
+#[test]
+fn connections_over_the_limit_wait_for_a_place() {
+    let (began, begins) = mpsc::channel();
+    let release = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let held = release.clone();
+    let answer = move |_| {
+        began.send(()).unwrap();
+        let held = held.clone();
+        async move {
+            held.acquire().await.unwrap().forget();
+            http::Response::default()
+        }
+    };
+    let gateway = limited(Duration::from_secs(60), 2).serve_with(answer).unwrap();
+    let request = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let streams: Vec<TcpStream> = (0..3)
+        .map(|_| {
+            let mut stream = connect(&gateway);
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let wait = Duration::from_secs(30);
+    begins.recv_timeout(wait).unwrap();
+    begins.recv_timeout(wait).unwrap();
+    assert!(begins.recv_timeout(Duration::from_millis(300)).is_err(), "a third is served beside two");
+    release.add_permits(3);
+    begins.recv_timeout(wait).unwrap();
+    for mut stream in streams {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
 }

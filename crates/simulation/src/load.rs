@@ -9,6 +9,7 @@ use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::{Clients, Patience};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::{Config, Ladder};
+use everfresh_core::domain::artifact::locate;
 use everfresh_core::domain::page_key::{KeyLayout, PageKey, Tenant};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics::{self, Metrics};
@@ -207,7 +208,8 @@ async fn watch_pages(pages: Vec<PageKey>, clients: Clients, stack: Stack, change
 
 async fn revision(ledger: &Ledger, clients: &Clients, stack: &Stack, page: &PageKey) -> Option<u64> {
     let meta = ledger.lookup(page).await.ok()?.meta?;
-    let object = clients.s3.get_object().bucket(&stack.bucket).key(&meta.s3_key).send().await.ok()?;
+    let key = locate(&meta.s3_key, &stack.bucket, page.tenant(), KeyLayout::default()).ok()?;
+    let object = clients.s3.get_object().bucket(&stack.bucket).key(key).send().await.ok()?;
     let body = String::from_utf8(object.body.collect().await.ok()?.to_vec()).ok()?;
     site::read(&body).map(|(_, revision)| revision)
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use everfresh_core::domain::artifact::locate;
+use everfresh_core::domain::page_key::KeyLayout;
 
 use crate::World;
 
@@ -97,8 +99,10 @@ impl World {
 
     /// The body that META points at. Panics if there is none: META must never point at nothing (I4).
     pub async fn published(&self, path: &str) -> Option<String> {
-        let meta = self.meta(path).await?;
-        Some(self.object(&text(&meta, "s3_key")).await)
+        let s3_key = text(&self.meta(path).await?, "s3_key");
+        let page = self.page(path);
+        let key = locate(&s3_key, &self.stack.bucket, page.tenant(), KeyLayout::default());
+        Some(self.object(key.expect("META points at a body of its tenant")).await)
     }
 
     /// The body with that key. Panics if there is none.

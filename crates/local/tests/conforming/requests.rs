@@ -214,7 +214,7 @@ fn update(chance: &mut Rng, in_transaction: bool) -> Expression {
 fn no_update(chance: &mut Rng, in_transaction: bool) -> Expression {
     let (text, time) = (word(chance), number(chance));
     match chance.u32(0..4) {
-        // In a transaction both engines do what AWS refuses, and move the row to another key. Agreeing in that proves nothing.
+        // In a transaction ministack does what AWS and the embedded DynamoDB refuse, and moves the row to another key.
         0 if !in_transaction => expression("SET sk = :other", &[], &[(":other", text)]),
         0 | 1 => expression("SET etag = :one, etag = :two", &[], &[(":one", text), (":two", word(chance))]),
         2 => expression("SET failures = failures + :one", &[], &[(":one", n(1))]),
