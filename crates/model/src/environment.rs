@@ -13,6 +13,8 @@ pub enum Env {
     Send(u8),
     /// The source changes without a message.
     Change,
+    /// The origin's cache keeps the page as it is now.
+    CacheFills,
     /// A worker receives a batch.
     Deliver {
         /// Who receives it.
@@ -42,6 +44,9 @@ impl Everfresh {
         self.sends(s, out);
         if s.budget.silent_changes > 0 {
             out.push(Env::Change);
+        }
+        if s.budget.cached > 0 && s.cache.is_none() {
+            out.push(Env::CacheFills);
         }
         self.deliveries(s, out);
         if s.clock < self.scope.last_tick {
@@ -109,6 +114,7 @@ impl Everfresh {
                 s.budget.silent_changes -= 1;
                 s.source += 1;
             }
+            Env::CacheFills => s.cache = Some((s.source, s.clock)),
             Env::Deliver { worker, lead, followers } => {
                 if !free(s, lead as usize) {
                     s.budget.duplicates -= 1;
@@ -180,6 +186,9 @@ impl Everfresh {
         if at == At::Render && s.budget.failures > 0 {
             out.push(Step::RenderFails);
         }
+        if at == At::Render && s.budget.cached > 0 && s.cache.is_some() {
+            out.push(Step::RenderCached);
+        }
         if at == At::Unsure && self.claim_is_mine(s, w) {
             out.push(Step::GiveUp);
         }
@@ -222,6 +231,7 @@ impl Everfresh {
             | At::ReadReq
             | At::Takeover(_)
             | At::Wanted
+            | At::Settle(_)
             | At::Render
             | At::Upload
             | At::Reacquire
@@ -253,6 +263,7 @@ impl Everfresh {
                 s.budget.failures -= 1;
                 s.workers[w].at = At::Fail;
             }
+            Step::RenderCached => self.render_cached(s, w),
             Step::Renew => {
                 self.note(Event::Renewed);
                 if let Some(lock) = &mut s.lock {

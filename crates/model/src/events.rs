@@ -46,6 +46,9 @@ pub enum Event {
     ForeignRowReplaced,
     CommitWithUnboundedClock,
     WatermarkAnswered,
+    OriginStale,
+    CachedAnswerPublished,
+    CoveredRecordSettled,
 }
 
 impl Event {

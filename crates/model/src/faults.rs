@@ -26,6 +26,7 @@ pub(crate) const NOTHING: Budget = Budget {
     ttl: 0,
     failures: 0,
     silent_changes: 0,
+    cached: 0,
     operator_crashes: 0,
     foreign_runs: 0,
     foreign_late: 0,
@@ -56,6 +57,30 @@ pub(crate) const BASE: Scope = Scope {
 
 /// Every scope with workers alone.
 pub(crate) const FAULTS: &[Scope] = &[
+    Scope {
+        name: "cached",
+        about: "a cache at the origin answers two changes with what it had; clocks are off",
+        workers: 2,
+        runs: 3,
+        last_tick: 5,
+        epsilon: 2,
+        skews: &[Some(-1), Some(1)],
+        batches: true,
+        budget: Budget { cached: 2, ..NOTHING },
+        reaches: &[Event::OriginStale, Event::CachedAnswerPublished, Event::Committed, Event::AlreadyCovered],
+        ..BASE
+    },
+    Scope {
+        name: "settled",
+        about: "a batch whose leader another worker covers and settles while its commit is on its way",
+        last_tick: 1,
+        batches: true,
+        messages: &[change(0), repeat(1), change(2)],
+        budget: Budget { lost: 1, claim_ages: 1, duplicates: 1, ..NOTHING },
+        reaches: &[Event::CoveredRecordSettled, Event::LostCommitFoundDone],
+        quick: false,
+        ..BASE
+    },
     Scope {
         name: "core",
         about: "two workers, two changes; crash, duplicate, expiry of lease and claim",

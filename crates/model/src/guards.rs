@@ -70,6 +70,10 @@ pub enum Guard {
     PurgePins,
     /// The sweep takes the page's lease before it deletes an orphan.
     SweepTakesLease,
+    /// An answer out of the origin's cache is dated by its age, and not published where it cannot show every change in hand.
+    AgeDatesTheAnswer,
+    /// Completing the record of a covered request removes its owner.
+    SettlingDropsOwner,
 }
 
 /// The guards that are in force.

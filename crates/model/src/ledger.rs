@@ -64,6 +64,13 @@ pub enum Write {
         /// The attempt.
         token: Token,
     },
+    /// Complete exactly the row that was read, for the published version covers its request.
+    Settle {
+        /// REQ's key.
+        key: u8,
+        /// The row that was read.
+        from: Req,
+    },
     /// `wanted_at` on HEALTH.
     Wanted,
 }
@@ -132,6 +139,7 @@ impl Everfresh {
             Write::Commit(commit) => self.commit(s, commit),
             Write::Fail { key, token } => self.fail(s, key, token),
             Write::GiveBack { key, token } => self.give_back(s, key, token),
+            Write::Settle { key, from } => self.settle_covered(s, key, from),
             Write::Wanted => {
                 if s.health.pinned || !self.guards.on(Guard::WantedNeedsPin) {
                     s.health.wanted = true;
@@ -282,6 +290,18 @@ impl Everfresh {
         }
         release(s, token);
         answer
+    }
+
+    fn settle_covered(&self, s: &mut State, key: u8, from: Req) -> Answer {
+        let row = &mut s.reqs[key as usize];
+        let unmoved =
+            row.is_some_and(|row| (row.owner, row.status, row.past_ttl) == (from.owner, from.status, from.past_ttl));
+        if !unmoved {
+            return REFUSED;
+        }
+        let owner = if self.guards.on(Guard::SettlingDropsOwner) { 0 } else { from.owner };
+        *row = Some(Req { owner, status: Status::Completed, aged: false, ..from });
+        Answer::Done
     }
 
     /// What the condition on META compares: the version, or what a foreign row has instead.

@@ -148,6 +148,7 @@ impl Everfresh {
         let mut s = State {
             clock: 0,
             source: 0,
+            cache: None,
             msgs: [msg; MESSAGES],
             meta: self.scope.page_exists.then_some(page),
             previous: None,

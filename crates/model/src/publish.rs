@@ -5,7 +5,7 @@ use crate::events::Event;
 use crate::guards::Guard;
 use crate::ledger::{Answer, Commit, Write};
 use crate::scopes::Simultaneous;
-use crate::state::{At, Kind, Meta, State, Status, Tick, Token};
+use crate::state::{At, Kind, Meta, Rev, State, Status, Tick, Token};
 use crate::worker::{Fate, in_hand, token};
 
 impl Everfresh {
@@ -14,9 +14,34 @@ impl Everfresh {
             s.renders += 1;
         }
         let source_ms = self.stamp(s, w);
+        self.rendered(s, w, source_ms, s.source);
+    }
+
+    /// The origin's cache answers with what it kept, and says how old that is.
+    pub(crate) fn render_cached(&self, s: &mut State, w: usize) {
+        let Some((rev, kept_at)) = s.cache else { return };
+        s.budget.cached -= 1;
+        if !self.guards.on(Guard::AgeDatesTheAnswer) {
+            let source_ms = self.stamp(s, w);
+            return self.rendered(s, w, source_ms, rev);
+        }
+        let made = self.now(s, w) - (s.clock - kept_at);
+        let newest = in_hand(s, w).map(|m| s.msgs[m].sent).max();
+        let shows_all = newest.is_none_or(|sent| made >= sent + self.scope.epsilon);
+        let published = s.workers[w].seen.and_then(|meta| meta.source_ms);
+        if s.workers[w].skew.is_none() || !shows_all || Some(made) < published {
+            self.note(Event::OriginStale);
+            s.workers[w].at = At::GiveBack;
+            return;
+        }
+        self.note(Event::CachedAnswerPublished);
+        self.rendered(s, w, Some(made), rev);
+    }
+
+    fn rendered(&self, s: &mut State, w: usize, source_ms: Option<Tick>, rev: Rev) {
         let worker = &mut s.workers[w];
         worker.source_ms = source_ms;
-        worker.rev = s.source;
+        worker.rev = rev;
         worker.at = if !unchanged(worker.seen, worker.rev) {
             if self.guards.on(Guard::UploadBeforeCommit) { At::Upload } else { At::Commit }
         } else if self.guards.on(Guard::UnchangedCommits) {

@@ -75,6 +75,8 @@ pub const REMOVALS: &[Removal] = &[
     breaks(I1, &[WatermarkUpperBound], &["pin-skew"]),
     breaks(GONE, &[PurgePins], &["purge"]),
     breaks(I4, &[SweepTakesLease], &["sweep"]),
+    breaks(I1, &[AgeDatesTheAnswer], &["cached"]),
+    breaks(I1, &[SettlingDropsOwner], &["settled"]),
     breaks(I2_OLDER, &[MetaCondition, LockTokenCondition], &["core"]),
     breaks(I3, &[MetaCondition, ClaimOwnerOnCommit], &["core"]),
     breaks(I5, &[ReadReqAfterLostCommit, FailConditioned], &["lost"]),

@@ -146,6 +146,8 @@ pub enum At {
     Wanted,
     /// Take the lease.
     Acquire,
+    /// Complete the record that earlier deliveries left of a covered request.
+    Settle(Req),
     /// Read the source.
     Render,
     /// Store the body.
@@ -236,6 +238,8 @@ pub struct Budget {
     pub failures: u8,
     /// The source changes and nobody says so yet.
     pub silent_changes: u8,
+    /// The origin's cache answers in place of the origin.
+    pub cached: u8,
     /// The operator's tool dies.
     pub operator_crashes: u8,
     /// Runs of the other language's helper.
@@ -251,6 +255,8 @@ pub struct State {
     pub clock: Tick,
     /// The source's present revision.
     pub source: Rev,
+    /// What the origin's cache keeps, and since when.
+    pub cache: Option<(Rev, Tick)>,
     /// All messages.
     pub msgs: [Msg; MESSAGES],
     /// META.

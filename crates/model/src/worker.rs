@@ -32,6 +32,8 @@ pub enum Step {
     },
     /// The render fails.
     RenderFails,
+    /// The origin's cache answers.
+    RenderCached,
     /// Extends its lease while it works.
     Renew,
     /// Stops resending a commit and writes FAILED instead.
@@ -81,6 +83,12 @@ impl Everfresh {
                 }
                 None => {}
             },
+            At::Settle(from) => {
+                if self.send(s, Write::Settle { key, from }, fate) == Some(Answer::Done) {
+                    self.note(Event::CoveredRecordSettled);
+                }
+                s.workers[w].at = At::AckLead;
+            }
             At::Acquire => self.acquire_lease(s, w, sees_expired, fate),
             At::Render => self.render(s, w),
             At::Upload => self.store(s, w, fate),
@@ -159,7 +167,11 @@ impl Everfresh {
         s.workers[w].saw_failure = s.health.cooldown;
         if covered == Coverage::Covered {
             self.note(Event::AlreadyCovered);
-            s.workers[w].at = if self.guards.on(Guard::FollowersNeedOwnCommit) { At::AckLead } else { At::AckAll };
+            s.workers[w].at = match self.unsettled(s, w, sees_expired) {
+                _ if !self.guards.on(Guard::FollowersNeedOwnCommit) => At::AckAll,
+                Some(row) => At::Settle(row),
+                None => At::AckLead,
+            };
         } else if s.health.pinned {
             s.workers[w].at = At::Wanted;
         } else if s.lock.is_some_and(|lock| !(lock.aged && sees_expired)) {
@@ -173,6 +185,14 @@ impl Everfresh {
         } else {
             s.workers[w].at = At::Claim;
         }
+    }
+
+    /// The record that earlier deliveries of a covered request left, unless a worker is at it.
+    fn unsettled(&self, s: &State, w: usize, sees_expired: bool) -> Option<Req> {
+        let lead = s.workers[w].lead;
+        let row = s.reqs[self.plan(lead).key as usize].filter(|row| !row.past_ttl)?;
+        let live = row.status == Status::Started && row.owner != 0 && !(row.aged && sees_expired);
+        (row.status != Status::Completed && !live && self.same_payload(s, lead)).then_some(row)
     }
 
     fn covers(&self, s: &State, lead: u8) -> Coverage {
