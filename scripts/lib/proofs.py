@@ -15,11 +15,15 @@ LEAST_EXECUTIONS = 10_000
 LEAST_FAULTS = 1_000
 MOST_RUNS_PER_GUARD = 1_000
 LEAST_GUARDS = 10
+# Each branch of the protocol, so often in a thousand runs.
+LEAST_BRANCHES = 20
 
 FAULTS = ["fail-before", "fail-after", "lose-response", "cut", "delay", "duplicate-later", "hang", "silence", "conflict",
-          "in-progress", "throttle", "overload", "kill", "freeze", "lost-ack", "skewed-clock", "double-fire", "redrive", "instance-replaced",
+          "in-progress", "throttle", "overload", "kill", "freeze", "lost-ack", "skewed-clock", "drifting-clock", "clock-step", "double-fire", "key-conflict", "redrive", "instance-replaced",
           "edit-during-render", "origin-fails", "origin-redirects", "origin-unreachable", "origin-hangs", "origin-empty",
-          "renderer-panics", "deaf-listeners", "invalidate-path", "invalidate-prefix", "pin", "unpin", "purge", "roll-back",
+          "renderer-panics", "origin-forbidden", "origin-cache", "object-loss", "lease-outage", "forgotten-token",
+          "other-configuration", "freeze-stops-timers", "freeze-stops-clocks",
+          "deaf-listeners", "invalidate-path", "invalidate-prefix", "pin", "unpin", "purge", "roll-back",
           "foreign-commit", "foreign-pointer"]
 OUTCOMES = ["committed", "unchanged", "already_covered", "replayed", "busy", "too_close", "superseded", "pinned", "failed",
             "rejected", "hash_mismatches", "untold"]
@@ -32,7 +36,7 @@ REFUSALS = ["ConditionalCheckFailed on META", "ConditionalCheckFailed on LOCK", 
 GUARDS = ["busy-is-not-acked", "upload-before-commit", "source-before-render", "meta-condition", "acquire-free",
           "lock-token-condition", "claim-once", "takeover-exact", "takeover-of-expired", "give-back-conditioned",
           "coverage-epsilon", "foreign-row-covers-nobody", "reject-before-ack", "pin-moves-meta", "news-is-marked",
-          "news-is-found", "operators-news-is-marked"]
+          "news-is-found", "operators-news-is-marked", "clock-steps-are-noticed"]
 # Suites with a promise of their own.
 SUITES = [("Redelivery finishes what a crash left, with one commit per request", ["crashes", "every_await", "chaos"]),
           ("What is published the CDN forgets and listeners hear of, whoever dies in between", ["downstream", "downstream_untold"]),
@@ -148,9 +152,29 @@ def simulation(proof):
     never = [name for name in OUTCOMES + REFUSALS if not seen.get(name) and name not in rare_ones]
     proof.show("Every outcome and every class of refusal occurs", by, command,
                f"{len(OUTCOMES)} outcomes, {len(REFUSALS)} refusals" + (f"; never: {', '.join(never)}" if never else ""), not never)
-    for title, name in [("Faults", "faults"), ("Outcomes", "outcomes"), ("Refusals", "cancellations"), ("Checks", "checks")]:
+    branches(proof, report, seeds, command)
+    for title, name in [("Faults", "faults"), ("Outcomes", "outcomes"), ("Refusals", "cancellations"), ("Checks", "checks"),
+                        ("Branches", "branches")]:
         proof.table(f"{title} in the simulation", [title, "Times"], sorted(report.get(name, {}).items()))
     return proof
+
+
+def branches(proof, report, seeds, command):
+    """Every branch of the protocol is taken often enough that a mistake there would show. A quick proof has too few runs for that: it sees
+    that branches are counted at all, and none that is not listed."""
+    known, met = report.get("known", {}).get("branches", []), report.get("branches", {})
+    unlisted = sorted(set(met) - set(known))
+    if proof.quick:
+        holds = len(known) > 0 and sum(name in met for name in known) >= len(known) // 2 and sum(met.values()) >= 20 * seeds
+        figure = f"{sum(name in met for name in known)} of {len(known)} branches met, {sum(met.values()):,} times in all"
+    else:
+        least = LEAST_BRANCHES * seeds // 1_000
+        rare = [f"{name} {met.get(name, 0):,}" for name in known if met.get(name, 0) < least]
+        holds = len(known) > 0 and not rare
+        figure = (f"{len(known)} branches, the rarest {min((met.get(name, 0) for name in known), default=0):,} times"
+                  + (f"; fewer than {least:,}: {', '.join(rare)}" if rare else ""))
+    proof.show("Every branch of the protocol is taken", "simulation", command,
+               figure + (f"; not listed: {', '.join(unlisted)}" if unlisted else ""), holds and not unlisted)
 
 
 def guards(proof):
@@ -226,8 +250,9 @@ def mutation(proof):
     if proof.quick:
         return proof
     code, out = run("scripts/mutants")
-    counts = {word: int(number) for word, number in re.findall(r"^(caught|missed|explained|unviable|timeout) +(\d+)$", out, re.M)}
-    proof.show("A changed decision fails a test", "cargo-mutants on the files of pure decisions", "scripts/mutants",
+    counts = {word: int(number) for word, number in re.findall(r"^(caught|simulated|missed|explained|unviable|timeout) +(\d+)$", out, re.M)}
+    proof.show("A changed decision or step fails a test or a run of the simulation",
+               "cargo-mutants on the decisions, the ledger and both flows; survivors by the simulation", "scripts/mutants",
                ", ".join(f"{number} {word}" for word, number in counts.items()) or "no figures",
                code == 0 and counts.get("caught", 0) > 0)
     return proof

@@ -12,6 +12,7 @@
 //! | [`artifacts`] | the S3 side: upload, download |
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, time-outs, retries, endpoint |
 //! | [`aws_time`] | AWS's clock, as its answers tell it, and how far that may be off |
+//! | [`branches`] | the protocol's branches by name, for a simulation to count |
 //! | [`chance`] | tokens and ids that nobody else draws |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
@@ -38,6 +39,7 @@
 
 pub mod artifacts;
 pub mod aws_time;
+pub mod branches;
 pub mod chance;
 pub mod clients;
 pub mod clock;

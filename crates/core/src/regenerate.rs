@@ -13,6 +13,7 @@ use self::announce::Silence;
 use self::keep::{Kept, keep_lease};
 use self::plan::Plan;
 use crate::artifacts::Artifacts;
+use crate::branches::{Branch, reached};
 use crate::chance;
 use crate::config::{Ladder, Resolved, TenantConfig, jittered};
 use crate::domain::age::{MAX_STALE_ANSWERS, Made, made};
@@ -157,6 +158,7 @@ impl Regenerator {
         };
         // A sandbox that was frozen meanwhile would only stand in the way of whoever has the claim by now.
         if self.time_left_ms(job) == 0 {
+            reached(Branch::NoTimeAfterClaim);
             self.ledger.give_back(claim).await?;
             return Ok(busy(Busy::NoTime));
         }
@@ -187,8 +189,14 @@ impl Regenerator {
         let made = made(&rendered, began_ms, demand.not_before_ms, self.now_ms(), rights.claim.stale_answers());
         let (source_ms, cached) = match made {
             Made::Now => (source_ms, false),
-            Made::Earlier { source_ms } => (source_ms, true),
-            Made::TooEarly { retry_ms } => return self.origin_is_stale(job, rights, retry_ms).await,
+            Made::Earlier { source_ms } => {
+                reached(Branch::AnswerFromCache);
+                (source_ms, true)
+            }
+            Made::TooEarly { retry_ms } => {
+                reached(Branch::AnswerTooOld);
+                return self.origin_is_stale(job, rights, retry_ms).await;
+            }
         };
         let passed = match self.gate(job, &state, rendered) {
             Ok(passed) => passed,
@@ -200,6 +208,7 @@ impl Regenerator {
         let mut publication = self.publication(job, &state, &passed, source_ms);
         if cached && demand.may_be_older_than_published(source_ms, self.settings.ladder.epsilon_ms) {
             // The same content once more claims what it claimed before; other content might take the page back in time.
+            reached(Branch::AnswerOlderThanPublished);
             if !publication.unchanged {
                 return self.origin_is_stale(job, rights, self.now_ms()).await;
             }
@@ -208,6 +217,7 @@ impl Regenerator {
         // Upload before commit: a crash in between leaves an object that nobody points at, never a pointer to nothing (I4).
         if !publication.unchanged {
             if let Err(error) = self.artifacts.upload(&publication.meta.s3_key, &passed.artifact).await {
+                reached(Branch::UploadFailed);
                 let page = page.logged();
                 tracing::warn!(%page, %error, "upload of {page} failed");
                 return self.fail(job, rights, ErrorClass::Upload, &state).await;
@@ -216,6 +226,7 @@ impl Regenerator {
         }
         // Again: timers of a sandbox that was frozen did not move.
         if self.time_left_ms(job) == 0 {
+            reached(Branch::NoTimeToCommit);
             return self.give_up(rights, busy(Busy::NoTime)).await;
         }
         self.commit(job, rights, publication).await
@@ -225,6 +236,7 @@ impl Regenerator {
         let lease_ms = self.settings.ladder.lease_ms;
         match self.ledger.commit(rights.claim, rights.lease, &publication, lease_ms).await? {
             Commit::Done => {
+                reached(if publication.unchanged { Branch::CommittedUnchanged } else { Branch::Committed });
                 let outcome = match publication.meta.version {
                     Some(version) if publication.unchanged => Outcome::Unchanged { version },
                     version => Outcome::Committed { version },
@@ -247,7 +259,13 @@ impl Regenerator {
     /// Somebody published while this one rendered. Perhaps that grants the request; else it comes again.
     async fn after_another_commit(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let state = self.ledger.lookup(&job.resolved.page).await?;
-        match self.coverage(job, &state).await? {
+        let coverage = self.coverage(job, &state).await?;
+        reached(match coverage {
+            Coverage::Covered => Branch::SupersededCovered,
+            Coverage::NotCovered => Branch::SupersededNotCovered,
+            Coverage::TooClose { .. } => Branch::SupersededTooClose,
+        });
+        match coverage {
             Coverage::Covered => {
                 let outcome = self.after_news(job, &state, Outcome::AlreadyCovered).await?;
                 Ok(self.settle(&Job { has_record: true, ..*job }, outcome).await)
@@ -308,17 +326,20 @@ impl Regenerator {
         match tokio::time::timeout(time, render).await {
             Ok(Ok(Ok(rendered))) => Ok(rendered),
             Ok(Ok(Err(failure))) => {
+                reached(Branch::RenderFailed);
                 let failed = scrub::without_values(&chain(&failure), page.path().as_str());
                 let page = page.logged();
                 tracing::warn!(%page, failure = failed, "rendering {page} failed");
                 Err(failure.class())
             }
             Ok(Err(_)) => {
+                reached(Branch::RenderPanicked);
                 let page = page.logged();
                 tracing::error!(%page, "rendering {page} panicked");
                 Err(ErrorClass::Panic)
             }
             Err(_) => {
+                reached(Branch::RenderTimedOut);
                 let page = page.logged();
                 tracing::warn!(%page, time_ms = time.as_millis(), "rendering {page} took too long");
                 Err(ErrorClass::OriginTimeout)
@@ -337,6 +358,7 @@ impl Regenerator {
             previous_bytes: previous.and_then(|meta| meta.body_bytes),
         };
         gate.check(rendered).map_err(|refusal| {
+            reached(Branch::GateRefused);
             let page = page.logged();
             tracing::warn!(%page, %refusal, "what was rendered for {page} may not be published");
             refusal.class()
@@ -362,7 +384,11 @@ impl Regenerator {
     fn has_body(&self, job: &Job<'_>, meta: &Meta) -> bool {
         let (bucket, layout) = (self.artifacts.bucket(), self.ledger.layout());
         let readable = locate(&meta.s3_key, bucket, &job.tenant.tenant, layout).is_ok();
-        readable && !job.lost.contains(&meta.s3_key.as_str())
+        let there = readable && !job.lost.contains(&meta.s3_key.as_str());
+        if !there {
+            reached(Branch::SameContentUploaded);
+        }
+        there
     }
 
     fn next_meta(&self, job: &Job<'_>, seen: &Seen, passed: &Passed, source_ms: u64, same: Option<&Meta>) -> Meta {

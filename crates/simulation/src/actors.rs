@@ -2,6 +2,7 @@
 
 mod editor;
 mod foreign;
+mod object_loss;
 mod operator;
 mod producer;
 mod reader;
@@ -9,6 +10,7 @@ mod worker;
 
 pub(crate) use self::editor::editor;
 pub(crate) use self::foreign::foreign;
+pub(crate) use self::object_loss::object_loss;
 pub(crate) use self::operator::{operator, tidy_up};
 pub(crate) use self::producer::{last_call, producer};
 pub(crate) use self::reader::reader;

@@ -4,6 +4,7 @@
 //! dead-letter queue. Nothing is asked of the code under test. What is published is judged in `commits`, what was wished for in
 //! `wishes`.
 
+mod bodies;
 mod commits;
 mod news;
 mod requests;
@@ -75,6 +76,8 @@ pub enum Actor {
     Foreign,
     /// A producer of messages.
     Producer,
+    /// Whatever deletes bodies.
+    ObjectLoss,
 }
 
 /// Watches one run.
@@ -84,6 +87,7 @@ pub struct Checker {
     pub(crate) pages: Arc<Pages>,
     pub(crate) sites: Sites,
     pub(crate) queues: Queues,
+    clocks_are_set: bool,
     state: Arc<Mutex<State>>,
 }
 
@@ -115,12 +119,19 @@ struct History {
     news: Option<News>,
     /// Commits by request.
     commits: BTreeMap<String, u32>,
+    /// Since when META points at the object that it points at now.
+    pointed_since_ms: u64,
 }
 
 impl Checker {
     /// A checker of a world in which nothing has happened.
     pub fn new(store: Store, pages: Arc<Pages>, sites: Sites, queues: Queues) -> Self {
-        Self { store, pages, sites, queues, state: Arc::default() }
+        Self { store, pages, sites, queues, clocks_are_set: false, state: Arc::default() }
+    }
+
+    /// The same for a world in which wall clocks are set, if they are.
+    pub fn with_clock_steps(self, clocks_are_set: bool) -> Self {
+        Self { clocks_are_set, ..self }
     }
 
     /// A write was applied to the table. `request` is what asked for it.

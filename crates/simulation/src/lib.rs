@@ -9,10 +9,13 @@
 //! | `actors` | who does what: workers, readers, producers, an operator, another language's helper |
 //! | [`wire`] | every request that arrives: applied, checked, written into the trace |
 //! | [`check`] | the invariants I1–I7 |
+//! | [`profile`] | what a seed's run is like: which faults are on, how many pages and workers there are |
 //! | [`sabotage`] | the protocol without one of its guards, to see that it is missed |
 //! | [`queues`] | SQS by seed: at least once, in any order |
 //! | [`site`] | the tenants' sites: pages whose revision only grows |
 //! | [`mortal`] | invocations that die or freeze between two awaits |
+//! | [`machine`] | a sandbox's own clock |
+//! | `branches` | which branches of the protocol a run takes |
 //! | [`store`], [`rows`], [`pages`] | what the checker looks at |
 //!
 //! [`load`] is another matter: many changes in real time, to see that workers keep up and lose nothing.
@@ -20,10 +23,13 @@
 //! The same seed gives the same trace, in any process.
 
 mod actors;
+mod branches;
 pub mod check;
 pub mod load;
+pub mod machine;
 pub mod mortal;
 pub mod pages;
+pub mod profile;
 pub mod queues;
 pub mod rows;
 pub mod run;

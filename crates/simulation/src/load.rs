@@ -75,7 +75,7 @@ pub async fn run(load: Load) -> anyhow::Result<LoadReport> {
     let clients = InProcess::new(engines, Faults::none()).clients(clock, Patience::WORKER);
     let stack = stack::provision(&clients, 400).await?;
     let config = Config::parse(CONFIG)?;
-    let sites = Sites::new(1, Manner { failing: 0, slowest_ms: 40 });
+    let sites = Sites::new(1, Manner { failing: 0, slowest_ms: 40, cached: 0 });
     let worker = Arc::new(worker(&config, &clients, &stack, &sites));
     let total = Arc::new(Mutex::new(Metrics::default()));
     let (stop, stopped) = watch::channel(false);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
+use everfresh_core::branches::Branch;
 use everfresh_core::domain::digest::Digest;
 use everfresh_local::faults::Fault;
 use everfresh_simulation::run::{Figures, Report, run};
@@ -67,6 +68,9 @@ fn main() -> ExitCode {
 
 fn replay(seed: u64, without: Option<Sabotage>) -> anyhow::Result<bool> {
     let report = run(seed, without, true)?;
+    if let Some(profile) = &report.profile {
+        println!("{profile:#?}");
+    }
     for line in &report.lines {
         println!("{line}");
     }
@@ -127,6 +131,7 @@ fn seeds(args: &Args) -> anyhow::Result<bool> {
 fn json(figures: &Figures, broken: &[(u64, Report)], traces: &BTreeMap<u64, String>) -> serde_json::Value {
     let guards: Vec<_> = Sabotage::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
     let guards: Vec<_> = guards.iter().map(|guard| guard.get_name()).collect();
+    let branches: Vec<_> = Branch::ALL.iter().map(|branch| branch.name()).collect();
     let trace = Digest::of(format!("{traces:?}").as_bytes()).to_string();
     let broken: Vec<_> = broken
         .iter()
@@ -139,9 +144,9 @@ fn json(figures: &Figures, broken: &[(u64, Report)], traces: &BTreeMap<u64, Stri
         "runs": figures.runs, "fewest_workers": figures.fewest_workers, "fewest_messages": figures.fewest_messages, "steps": figures.steps, "messages": figures.messages, "commits": figures.commits,
         "renders": figures.renders, "reads": figures.reads, "dead_letters": figures.dead_letters,
         "faults": figures.faults, "outcomes": figures.outcomes, "cancellations": figures.cancellations,
-        "checks": figures.checks, "broken": broken, "trace": trace,
+        "checks": figures.checks, "branches": figures.branches, "broken": broken, "trace": trace,
         // What there is, for whoever lists it.
-        "known": {"guards": guards, "faults": Fault::KINDS},
+        "known": {"guards": guards, "faults": Fault::KINDS, "branches": branches},
     })
 }
 
@@ -155,6 +160,7 @@ fn print(figures: &Figures, broken: &[(u64, Report)], without: Option<Sabotage>)
         ("outcomes", &figures.outcomes),
         ("refusals", &figures.cancellations),
         ("checks", &figures.checks),
+        ("branches", &every_branch(&figures.branches)),
     ];
     for (title, table) in tables {
         println!("\n{title}");
@@ -170,6 +176,13 @@ fn print(figures: &Figures, broken: &[(u64, Report)], without: Option<Sabotage>)
         println!("  replay: {}", replay_command(*seed, without));
     }
     println!("\n{} of {runs} runs broke something", broken.len());
+}
+
+/// Also those that were never taken.
+fn every_branch(taken: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut all: BTreeMap<String, u64> = Branch::ALL.iter().map(|branch| (branch.name().to_owned(), 0)).collect();
+    all.extend(taken.clone());
+    all
 }
 
 fn replay_command(seed: u64, without: Option<Sabotage>) -> String {

@@ -15,6 +15,39 @@ pub enum When {
     Time(Duration),
 }
 
+/// What a frozen sandbox finds when it is resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Its timers have run on: every time-out that has passed fires at once.
+    Nothing,
+    /// Its timers have not: none of its time-outs is over. Its wall clock shows how late it is.
+    Timers,
+    /// Neither has its wall clock. It believes that no time has passed.
+    Clocks,
+}
+
+/// A freeze: for how long, and what stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    /// How long it lasts.
+    pub time: Duration,
+    /// What has not moved meanwhile.
+    pub stopped: Stopped,
+}
+
+/// What is told of an invocation while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// It is about to be polled.
+    Polled,
+    /// It stands at its first await.
+    Begun,
+    /// Its fate has struck.
+    Struck,
+    /// It was frozen, and goes on.
+    Resumed,
+}
+
 /// What befalls an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -23,18 +56,28 @@ pub enum Fate {
     /// The process is gone.
     DiesAfter(When),
     /// The sandbox is frozen for this long.
-    FreezesAfter(When, Duration),
+    FreezesAfter(When, Freeze),
     /// It does its work, and Lambda never hears of it.
     Unheard,
 }
 
 impl Fate {
+    /// The freeze that comes, if one does.
+    pub fn freeze(self) -> Option<Freeze> {
+        match self {
+            Fate::FreezesAfter(_, freeze) => Some(freeze),
+            Fate::Lives | Fate::Unheard | Fate::DiesAfter(_) => None,
+        }
+    }
+
     /// What it is called in the figures.
     pub fn name(self) -> &'static str {
         match self {
             Fate::Lives => "life",
             Fate::DiesAfter(_) => "kill",
-            Fate::FreezesAfter(..) => "freeze",
+            Fate::FreezesAfter(_, Freeze { stopped: Stopped::Nothing, .. }) => "freeze",
+            Fate::FreezesAfter(_, Freeze { stopped: Stopped::Timers, .. }) => "freeze-stops-timers",
+            Fate::FreezesAfter(_, Freeze { stopped: Stopped::Clocks, .. }) => "freeze-stops-clocks",
             Fate::Unheard => "lost-ack",
         }
     }
@@ -44,17 +87,17 @@ impl Fate {
 pub struct Mortal<F, S> {
     work: Option<Pin<Box<F>>>,
     fate: Fate,
-    /// Told when it happens: an invocation may be over before.
-    struck: S,
+    /// Told of each moment: an invocation may be over before its fate strikes.
+    told: S,
     began: Instant,
     polls: u32,
     frozen: Option<Pin<Box<Sleep>>>,
 }
 
-impl<F: Future, S: FnMut() + Unpin> Mortal<F, S> {
-    /// `work`, to which `fate` happens; `struck` is told when it does.
-    pub fn new(work: F, fate: Fate, struck: S) -> Self {
-        Self { work: Some(Box::pin(work)), fate, struck, began: Instant::now(), polls: 0, frozen: None }
+impl<F: Future, S: FnMut(Moment) + Unpin> Mortal<F, S> {
+    /// `work`, to which `fate` happens; `told` hears of it.
+    pub fn new(work: F, fate: Fate, told: S) -> Self {
+        Self { work: Some(Box::pin(work)), fate, told, began: Instant::now(), polls: 0, frozen: None }
     }
 
     fn has_come(&self, when: When) -> bool {
@@ -65,7 +108,7 @@ impl<F: Future, S: FnMut() + Unpin> Mortal<F, S> {
     }
 }
 
-impl<F: Future, S: FnMut() + Unpin> Future for Mortal<F, S> {
+impl<F: Future, S: FnMut(Moment) + Unpin> Future for Mortal<F, S> {
     /// None if it died.
     type Output = Option<F::Output>;
 
@@ -73,20 +116,23 @@ impl<F: Future, S: FnMut() + Unpin> Future for Mortal<F, S> {
         if let Some(frozen) = &mut self.frozen {
             match frozen.as_mut().poll(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(()) => self.frozen = None,
+                Poll::Ready(()) => {
+                    self.frozen = None;
+                    (self.told)(Moment::Resumed);
+                }
             }
         }
         self.polls += 1;
         match self.fate {
             Fate::DiesAfter(when) if self.has_come(when) => {
-                (self.struck)();
+                (self.told)(Moment::Struck);
                 self.work = None;
                 return Poll::Ready(None);
             }
-            Fate::FreezesAfter(when, time) if self.has_come(when) => {
-                (self.struck)();
+            Fate::FreezesAfter(when, freeze) if self.has_come(when) => {
+                (self.told)(Moment::Struck);
                 self.fate = Fate::Lives;
-                let mut sleep = Box::pin(tokio::time::sleep(time));
+                let mut sleep = Box::pin(tokio::time::sleep(freeze.time));
                 // Registers the wake-up; the work is not polled meanwhile, whatever wakes it.
                 if sleep.as_mut().poll(context).is_pending() {
                     self.frozen = Some(sleep);
@@ -95,9 +141,16 @@ impl<F: Future, S: FnMut() + Unpin> Future for Mortal<F, S> {
             }
             Fate::Lives | Fate::Unheard | Fate::DiesAfter(_) | Fate::FreezesAfter(..) => {}
         }
+        (self.told)(Moment::Polled);
         match &mut self.work {
             None => Poll::Ready(None),
-            Some(work) => work.as_mut().poll(context).map(Some),
+            Some(work) => {
+                let polled = work.as_mut().poll(context).map(Some);
+                if self.polls == 1 {
+                    (self.told)(Moment::Begun);
+                }
+                polled
+            }
         }
     }
 }
@@ -115,19 +168,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_invocation_lives_dies_between_awaits_or_sleeps_and_goes_on() {
-        assert_eq!(Mortal::new(steps(5), Fate::Lives, || {}).await, Some(5));
+        assert_eq!(Mortal::new(steps(5), Fate::Lives, |_| {}).await, Some(5));
         let began = Instant::now();
-        assert_eq!(Mortal::new(steps(5), Fate::DiesAfter(When::Polls(3)), || {}).await, None);
+        assert_eq!(Mortal::new(steps(5), Fate::DiesAfter(When::Polls(3)), |_| {}).await, None);
         assert_eq!(began.elapsed(), Duration::from_secs(3));
         let began = Instant::now();
-        let mut struck = 0;
-        let frozen = Mortal::new(
-            steps(5),
-            Fate::FreezesAfter(When::Time(Duration::from_secs(2)), Duration::from_secs(600)),
-            || struck += 1,
-        )
-        .await;
-        assert_eq!((frozen, struck), (Some(5), 1));
+        let mut moments = Vec::new();
+        let freeze = Freeze { time: Duration::from_secs(600), stopped: Stopped::Nothing };
+        let fate = Fate::FreezesAfter(When::Time(Duration::from_secs(2)), freeze);
+        let frozen =
+            Mortal::new(steps(5), fate, |moment| moments.extend((moment != Moment::Polled).then_some(moment))).await;
+        assert_eq!((frozen, moments), (Some(5), vec![Moment::Begun, Moment::Struck, Moment::Resumed]));
         assert!(began.elapsed() >= Duration::from_secs(603), "{:?}", began.elapsed());
     }
 }

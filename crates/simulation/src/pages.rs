@@ -41,13 +41,20 @@ revalidate = "1d"
 gate       = { must_contain = "</html>" }
 "#;
 
-/// The pages that are visited, edited and wished for.
-const PATHS: [(&str, &str); 5] = [
+/// The pages that are visited, edited and requested: of both tenants, and of each route.
+const PATHS: [(&str, &str); 12] = [
     ("www.acme.example", "/p/1"),
     ("www.acme.example", "/p/2"),
+    ("www.acme.example", "/p/3"),
     ("www.acme.example", "/kept/1"),
+    ("www.acme.example", "/kept/2"),
+    ("www.acme.example", "/kept/3"),
     ("globex.example", "/p/1"),
+    ("globex.example", "/p/2"),
+    ("globex.example", "/p/3"),
     ("globex.example", "/slow/1"),
+    ("globex.example", "/slow/2"),
+    ("globex.example", "/slow/3"),
 ];
 
 /// Pages by name (`tenant/path`) and by partition.
@@ -59,10 +66,12 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// The pages of `config`.
-    pub fn new(config: &Config) -> Self {
+    /// So many pages of `config`, whichever chance picks.
+    pub fn new(config: &Config, count: usize, rng: &mut fastrand::Rng) -> Self {
+        let mut paths = PATHS;
+        rng.shuffle(&mut paths);
         let mut pages = Self { keys: Vec::new(), pk_of: BTreeMap::new(), name_of: BTreeMap::new() };
-        for (host, path) in PATHS {
+        for (host, path) in paths.into_iter().take(count) {
             let Some(Ok(resolved)) = config.tenant_of_host(host).map(|tenant| tenant.resolve(path)) else { continue };
             let (name, pk) = (resolved.page.to_string(), resolved.page.pk(KeyLayout::default()));
             pages.pk_of.insert(name.clone(), pk.clone());

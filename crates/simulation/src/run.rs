@@ -9,15 +9,17 @@ use everfresh_core::clients::{Clients, Patience};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Config;
 use everfresh_local::engines::Engines;
-use everfresh_local::faults::{Fault, Faults, Rates};
+use everfresh_local::faults::{Faults, On};
 use everfresh_local::stack;
 
 use crate::actors;
+use crate::branches;
 use crate::check::{Actor, Checker, Property, Violation};
 use crate::pages::{CONFIG, Pages};
+use crate::profile::{Profile, burst_fault};
 use crate::queues::Queues;
 use crate::sabotage::Sabotage;
-use crate::site::{Manner, Sites};
+use crate::site::Sites;
 use crate::store::Store;
 use crate::wire::Wire;
 
@@ -28,12 +30,7 @@ const START_MS: u64 = 1_763_270_000_000;
 pub const CHAOS: Duration = Duration::from_secs(300);
 
 /// How long everything may take to come to rest afterwards.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-
-/// The fewest workers of a run.
-pub const LEAST_WORKERS: u32 = 3;
-/// The fewest messages that producers send in a run.
-pub const LEAST_MESSAGES: u32 = 20;
+const LONGEST: Duration = Duration::from_secs(48 * 3600);
 
 /// What a run was like.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +39,8 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// The hash of everything that arrived anywhere, and when.
     pub trace: String,
+    /// What the run was like.
+    pub profile: Option<Profile>,
     /// A line per step, if asked for.
     pub lines: Vec<String>,
     /// What happened how often.
@@ -77,6 +76,8 @@ pub struct Figures {
     pub cancellations: BTreeMap<String, u64>,
     /// Checks by property.
     pub checks: BTreeMap<String, u64>,
+    /// Branches of the protocol.
+    pub branches: BTreeMap<String, u64>,
 }
 
 impl Figures {
@@ -96,6 +97,7 @@ impl Figures {
             (&mut self.outcomes, &other.outcomes),
             (&mut self.cancellations, &other.cancellations),
             (&mut self.checks, &other.checks),
+            (&mut self.branches, &other.branches),
         ];
         for (sum, more) in maps {
             for (name, count) in more {
@@ -108,6 +110,7 @@ impl Figures {
 /// The world that the actors share.
 pub(crate) struct Sim {
     pub(crate) seed: u64,
+    pub(crate) profile: Profile,
     pub(crate) clock: Clock,
     pub(crate) config: Config,
     pub(crate) pages: Arc<Pages>,
@@ -115,9 +118,6 @@ pub(crate) struct Sim {
     pub(crate) queues: Queues,
     pub(crate) checker: Checker,
     pub(crate) wire: Wire,
-    rates: Rates,
-    /// Of a hundred invocations, so many are frozen.
-    pub(crate) freezing: u8,
     calm: AtomicBool,
     over: AtomicBool,
     tally: Mutex<Tally>,
@@ -128,36 +128,33 @@ struct Tally {
     faults: Vec<Faults>,
     happened: BTreeMap<String, u64>,
     outcomes: BTreeMap<String, u64>,
+    branches: BTreeMap<String, u64>,
     reads: u64,
 }
 
 impl Sim {
     async fn new(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<Self> {
+        let profile = Profile::draw(seed);
         let mut rng = fastrand::Rng::with_seed(seed);
         let started = tokio::time::Instant::now();
         let clock = Clock::new(move || UNIX_EPOCH + Duration::from_millis(START_MS) + started.elapsed());
         let engines = Engines::memory(clock.clone()).await?;
         let config = Config::parse(CONFIG)?;
-        let pages = Arc::new(Pages::new(&config));
-        let slowest_ms = [50, 2_000, 20_000, 45_000][rng.usize(0..4)];
-        let failing = [0, 0, 60, 400][rng.usize(0..4)];
-        let sites = Sites::new(rng.u64(..), Manner { failing, slowest_ms });
-        let queues = Queues::new(clock.clone(), [8, 8, 60][rng.usize(0..3)]);
-        let freezing = [8, 8, 40][rng.usize(0..3)];
-        // In one run of three nobody outside can be told anything for a while.
-        let mut outside = fastrand::Rng::with_seed(seed.wrapping_add(7));
-        let deaf = outside.u8(0..3) == 0;
-        if deaf {
-            engines.listeners().deaf_until(START_MS + outside.u64(60_000..240_000));
+        let pages = Arc::new(Pages::new(&config, profile.pages, &mut rng));
+        let sites = Sites::new(rng.u64(..), profile.manner);
+        let queues = Queues::new(clock.clone(), profile.duplicates);
+        if let Some(ms) = profile.notification_outage_ms {
+            engines.listeners().deaf_until(START_MS + ms);
         }
         let store = Store::new(engines.clone(), clock.clone());
-        let checker = Checker::new(store, pages.clone(), sites.clone(), queues.clone());
-        let wire = Wire::new(engines, queues.clone(), checker.clone(), clock.clone(), sabotage, tell);
+        let checker = Checker::new(store, pages.clone(), sites.clone(), queues.clone())
+            .with_clock_steps(profile.clocks.steps > 0);
+        let wire = Wire::new(engines, queues.clone(), checker.clone(), clock.clone(), sabotage, tell).with(&profile);
         let clean = wire.way(Actor::Operator, Faults::none()).clients(clock.clone(), Patience::WORKER);
         stack::provision_store(&clean).await?;
-        let rates = rates(&mut rng);
         let simulation = Self {
             seed,
+            profile,
             clock,
             config,
             pages,
@@ -165,13 +162,11 @@ impl Sim {
             queues,
             checker,
             wire,
-            rates,
-            freezing,
             calm: AtomicBool::new(false),
             over: AtomicBool::new(false),
             tally: Mutex::default(),
         };
-        if deaf {
+        if simulation.profile.notification_outage_ms.is_some() {
             simulation.happened("deaf-listeners");
         }
         Ok(simulation)
@@ -182,11 +177,22 @@ impl Sim {
         fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(actor))
     }
 
-    /// Clients of one machine, with faults while there is chaos and a clock that is off by `skew_ms`.
-    pub(crate) fn clients(&self, actor: Actor, seed: u64, skew_ms: i64, patience: Patience) -> Clients {
-        let faults = if self.is_calm() { Faults::none() } else { Faults::seeded(seed, self.rates.clone()) };
+    /// Clients of one machine with this clock, with faults while there is chaos.
+    pub(crate) fn clients(&self, actor: Actor, seed: u64, clock: Clock, patience: Patience) -> Clients {
+        let faults = if self.is_calm() { Faults::none() } else { Faults::seeded(seed, self.profile.rates.clone()) };
+        if actor == Actor::Worker && !self.is_calm() {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            for operation in self.profile.bursts {
+                // Longer than the SDK tries, now and then through a whole render.
+                for skip in [rng.u64(0..4), rng.u64(4..30), rng.u64(30..100)] {
+                    let most = [6, 12, 30][rng.usize(0..3)];
+                    let on = On::next(operation).after(skip).times(rng.u64(3..=most));
+                    faults.inject(on, burst_fault(&mut rng));
+                }
+            }
+        }
         self.tally().faults.push(faults.clone());
-        self.wire.way(actor, faults).clients(self.clock.skewed_by_ms(skew_ms), patience)
+        self.wire.way(actor, faults).clients(clock, patience)
     }
 
     /// Clients to which nothing happens.
@@ -210,6 +216,12 @@ impl Sim {
         *self.tally().outcomes.entry(name.to_owned()).or_default() += count;
     }
 
+    /// The protocol took a branch.
+    fn reached(&self, branch: &str) {
+        *self.tally().branches.entry(branch.to_owned()).or_default() += 1;
+        self.wire.note(|| format!("branch {branch}"));
+    }
+
     pub(crate) fn read(&self) {
         self.tally().reads += 1;
     }
@@ -227,21 +239,22 @@ impl Sim {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn report(&self, workers: u32, produced: u32) -> Report {
+    fn report(&self, produced: u32) -> Report {
         let tally = self.tally();
         let mut faults = tally.happened.clone();
         let on_the_wire = tally.faults.iter().flat_map(|source| source.fired());
-        for (kind, count) in on_the_wire.chain(self.sites.failures()) {
+        for (kind, count) in on_the_wire.chain(self.sites.failures()).chain(self.wire.faults()) {
             *faults.entry(kind.to_owned()).or_default() += count;
         }
         let checks = self.checker.checks().into_iter().map(|(property, count)| (format!("{property:?}"), count));
         Report {
             violations: self.checker.violations(),
             trace: self.wire.trace(),
+            profile: Some(self.profile.clone()),
             lines: self.wire.lines(),
             figures: Figures {
                 runs: 1,
-                fewest_workers: Some(workers),
+                fewest_workers: Some(self.profile.workers),
                 fewest_messages: Some(produced),
                 steps: self.wire.steps(),
                 messages: self.queues.all().len() as u64,
@@ -253,56 +266,38 @@ impl Sim {
                 outcomes: tally.outcomes.clone(),
                 cancellations: self.wire.cancellations(),
                 checks: checks.collect(),
+                branches: tally.branches.clone(),
             },
         }
     }
 }
 
-/// How often each fault happens in this run: some runs are mild, some are wild, and each has its favourites.
-fn rates(rng: &mut fastrand::Rng) -> Rates {
-    let most = [20, 100, 300][rng.usize(0..3)];
-    let seconds = |rng: &mut fastrand::Rng, most| Duration::from_millis(rng.u64(50..=most));
-    let faults: [Fault; Fault::KINDS.len() + 2] = [
-        Fault::FailBefore,
-        Fault::FailAfter,
-        Fault::LoseResponse,
-        Fault::Cut,
-        Fault::Delay(seconds(rng, 2_000)),
-        Fault::Delay(seconds(rng, 90_000)),
-        Fault::DuplicateLater(seconds(rng, 5_000)),
-        Fault::DuplicateLater(seconds(rng, 200_000)),
-        Fault::Hang,
-        Fault::Silence,
-        Fault::Conflict,
-        Fault::InProgress,
-        Fault::Throttle,
-        Fault::Overload,
-    ];
-    Rates(faults.into_iter().map(|fault| (fault, rng.u32(0..=most))).collect())
-}
-
 /// Runs one seed from beginning to end. With `tell`, the report has a line per step.
 pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<Report> {
+    branches::install();
     everfresh_core::chance::make_predictable();
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
         let sim = Arc::new(Sim::new(seed, sabotage, tell).await?);
-        let mut rng = sim.rng(0);
-        let workers = LEAST_WORKERS + rng.u32(0..3);
+        let profile = &sim.profile;
+        let seen_by = sim.clone();
+        let _watch = branches::watch(move |branch| seen_by.reached(branch));
         let mut tasks = Vec::new();
-        for index in 0..workers {
+        for index in 0..profile.workers {
             tasks.push(tokio::spawn(actors::worker(sim.clone(), u64::from(index))));
         }
-        let readers: Vec<_> = (0..2).map(|index| tokio::spawn(actors::reader(sim.clone(), index))).collect();
-        let producer = tokio::spawn(actors::producer(sim.clone(), LEAST_MESSAGES + rng.u32(0..15)));
+        let readers = 0..profile.readers;
+        let readers: Vec<_> = readers.map(|index| tokio::spawn(actors::reader(sim.clone(), index))).collect();
+        let producer = tokio::spawn(actors::producer(sim.clone(), profile.messages));
         let operator = tokio::spawn(actors::operator(sim.clone()));
         let editor = tokio::spawn(actors::editor(sim.clone()));
         let foreign = tokio::spawn(actors::foreign(sim.clone()));
+        let object_loss = tokio::spawn(actors::object_loss(sim.clone()));
         tokio::time::sleep(CHAOS).await;
         sim.calm_down();
         // They end with the chaos; what they have begun, they finish.
-        for ending in [producer, editor, operator, foreign] {
+        for ending in [producer, editor, operator, foreign, object_loss] {
             ending.await?;
         }
         let produced = sim.wire.produced();
@@ -323,7 +318,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
         }
         sim.checker.quiet();
         sim.checker.everybody_knows();
-        Ok(sim.report(workers, produced))
+        Ok(sim.report(produced))
     })
 }
 

@@ -48,6 +48,8 @@ pub enum Sabotage {
     OperatorsNewsIsMarked,
     /// That mark is overlooked by everybody but its request, also when that request's message is gone.
     NewsIsFound,
+    /// Time that has passed is measured by the wall clock, so that nobody notices when that is set.
+    ClockStepsAreNoticed,
     /// A pin is a mark on HEALTH: it takes no lease and does not move META.
     PinMovesMeta,
 }
@@ -112,6 +114,7 @@ impl Sabotage {
             | Sabotage::TakeoverOfExpired
             | Sabotage::RejectBeforeAck
             | Sabotage::NewsIsFound
+            | Sabotage::ClockStepsAreNoticed
             | Sabotage::CoverageEpsilon
             | Sabotage::ForeignRowCoversNobody
             | Sabotage::UploadBeforeCommit

@@ -8,6 +8,7 @@ use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use futures::future::BoxFuture;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::Instant;
 
 /// How often renders fail, in tenths of a percent, and how long they take.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,8 @@ pub struct Manner {
     pub failing: u16,
     /// The longest that a render takes.
     pub slowest_ms: u64,
+    /// Of a hundred renders, so many are answered by a cache in front of the site, if it has the page.
+    pub cached: u8,
 }
 
 /// All sites.
@@ -24,6 +27,9 @@ pub struct Sites {
     state: Arc<Mutex<State>>,
 }
 
+/// How long a cache in front of a site keeps a page.
+const CACHED_S: u64 = 120;
+
 #[derive(Debug)]
 struct State {
     revisions: BTreeMap<String, u64>,
@@ -31,6 +37,8 @@ struct State {
     failures: BTreeMap<&'static str, u64>,
     manner: Manner,
     rng: fastrand::Rng,
+    /// The revision that a cache has of each page, and when it was read.
+    cache: BTreeMap<String, (u64, Instant)>,
     watcher: Option<UnboundedSender<String>>,
 }
 
@@ -38,8 +46,15 @@ impl Sites {
     /// Sites whose every page is at revision 0.
     pub fn new(seed: u64, manner: Manner) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
-        let state =
-            State { revisions: BTreeMap::new(), renders: 0, failures: BTreeMap::new(), manner, rng, watcher: None };
+        let state = State {
+            revisions: BTreeMap::new(),
+            renders: 0,
+            failures: BTreeMap::new(),
+            manner,
+            rng,
+            cache: BTreeMap::new(),
+            watcher: None,
+        };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -62,7 +77,9 @@ impl Sites {
 
     /// From now on nothing fails.
     pub fn heal(&self) {
-        self.state().manner.failing = 0;
+        let mut state = self.state();
+        state.manner.failing = 0;
+        state.manner.cached = 0;
     }
 
     /// How many renders began.
@@ -77,6 +94,24 @@ impl Sites {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The revision that a render shows, and how old it is if a cache has given it. Some caches do not care what they are asked.
+    fn read(&mut self, page: &str, no_cache: bool) -> (u64, Option<u64>) {
+        let cached = self.rng.u8(0..100) < self.manner.cached && (!no_cache || self.rng.u8(0..3) == 0);
+        if let Some((revision, read)) = self.cache.get(page).filter(|_| cached) {
+            let age_s = read.elapsed().as_secs();
+            if age_s <= CACHED_S {
+                let revision = *revision;
+                *self.failures.entry("origin-cache").or_default() += 1;
+                return (revision, Some(age_s));
+            }
+        }
+        let revision = self.revisions.get(page).copied().unwrap_or_default();
+        self.cache.insert(page.to_owned(), (revision, Instant::now()));
+        (revision, None)
     }
 }
 
@@ -99,6 +134,7 @@ enum Failing {
     Panics,
     Hangs,
     Empty,
+    Forbidden,
 }
 
 impl Failing {
@@ -111,6 +147,7 @@ impl Failing {
             Failing::Panics => Some("renderer-panics"),
             Failing::Hangs => Some("origin-hangs"),
             Failing::Empty => Some("origin-empty"),
+            Failing::Forbidden => Some("origin-forbidden"),
         }
     }
 }
@@ -120,7 +157,7 @@ impl Renderer for Sites {
         Box::pin(async move {
             let page = request.page.to_string();
             // The source is read when the render begins.
-            let (content, takes, failing) = {
+            let (content, age_s, takes, failing) = {
                 let mut state = self.state();
                 state.renders += 1;
                 if let Some(watcher) = &state.watcher {
@@ -130,12 +167,13 @@ impl Renderer for Sites {
                 let manner = state.manner;
                 let failing = match state.rng.u16(0..1000) {
                     ticket if ticket >= manner.failing => Failing::Not,
-                    _ => match state.rng.u8(0..6) {
+                    _ => match state.rng.u8(0..7) {
                         0 => Failing::Status(500),
                         1 => Failing::Status(302),
                         2 => Failing::Unreachable,
                         3 => Failing::Panics,
                         4 => Failing::Hangs,
+                        5 => Failing::Forbidden,
                         _ => Failing::Empty,
                     },
                 };
@@ -143,7 +181,8 @@ impl Renderer for Sites {
                     *state.failures.entry(name).or_default() += 1;
                 }
                 let takes = state.rng.u64(0..=manner.slowest_ms);
-                (body(&page, state.revisions.get(&page).copied().unwrap_or_default()), takes, failing)
+                let (revision, age_s) = state.read(&page, request.no_cache);
+                (body(&page, revision), age_s, takes, failing)
             };
             tokio::time::sleep(Duration::from_millis(takes)).await;
             let (status, content) = match failing {
@@ -151,10 +190,12 @@ impl Renderer for Sites {
                 Failing::Status(status) => (status, content),
                 Failing::Empty => (200, String::new()),
                 Failing::Unreachable => return Err(RenderFailure::Unreachable("nobody answers".into())),
+                Failing::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
                 Failing::Panics => std::panic::panic_any("a bug in the renderer"),
                 Failing::Hangs => std::future::pending().await,
             };
-            let headers = vec![("content-type".to_owned(), "text/html".to_owned())];
+            let mut headers = vec![("content-type".to_owned(), "text/html".to_owned())];
+            headers.extend(age_s.map(|age_s| ("age".to_owned(), age_s.to_string())));
             Ok(Rendered { status, headers, body: content.into_bytes().into(), declared_bytes: None })
         })
     }

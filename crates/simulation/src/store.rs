@@ -19,7 +19,8 @@ pub struct Store {
     engines: Engines,
     clock: Clock,
     start_ms: u64,
-    /// Every object that the bucket has taken. Keys are never overwritten, and nothing is deleted here.
+    /// Every object that the bucket has taken. Keys are never overwritten. What it has lost since
+    /// stays here: it was there when META came to point at it.
     objects: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
@@ -68,7 +69,7 @@ impl Store {
         self.objects().entry(key.to_owned()).or_insert_with(|| page.to_owned()) == page
     }
 
-    /// An object's body, if it is there.
+    /// The body of an object that the bucket has taken, lost since or not.
     pub fn object(&self, key: &str) -> Option<String> {
         self.objects().get(key).cloned()
     }

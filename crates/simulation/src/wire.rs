@@ -15,7 +15,9 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::check::{Actor, Checker};
+use crate::profile::Profile;
 use crate::queues::Queues;
+use crate::run::CHAOS;
 use crate::sabotage::Sabotage;
 
 /// Operations that change the table.
@@ -29,6 +31,8 @@ pub struct Wire {
     checker: Checker,
     clock: Clock,
     sabotage: Option<Sabotage>,
+    forgets_tokens: bool,
+    lease_outage_ms: Option<u64>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -39,6 +43,7 @@ struct Seen {
     steps: u64,
     produced: u32,
     cancellations: BTreeMap<String, u64>,
+    faults: BTreeMap<&'static str, u64>,
     lines: Option<Vec<String>>,
 }
 
@@ -53,7 +58,21 @@ impl Wire {
         tell: bool,
     ) -> Self {
         let seen = Seen { lines: tell.then(Vec::new), ..Seen::default() };
-        Self { engines, queues, checker, clock, sabotage, seen: Arc::new(Mutex::new(seen)) }
+        Self {
+            engines,
+            queues,
+            checker,
+            clock,
+            sabotage,
+            forgets_tokens: false,
+            lease_outage_ms: None,
+            seen: Arc::new(Mutex::new(seen)),
+        }
+    }
+
+    /// The same with what DynamoDB itself does wrong in this run.
+    pub fn with(self, profile: &Profile) -> Self {
+        Self { forgets_tokens: profile.forgets_tokens, lease_outage_ms: profile.lease_outage_ms, ..self }
     }
 
     /// One machine's way, on which `faults` happen.
@@ -79,6 +98,15 @@ impl Wire {
             }
         };
         let mut request = Request::from_parts(parts, body);
+        if actor == Actor::Worker && self.fails_lease(&call, &json) {
+            *self.seen().faults.entry("lease-outage").or_default() += 1;
+            return internal_error();
+        }
+        if self.forgets_tokens && call.operation == "TransactWriteItems" {
+            *self.seen().faults.entry("forgotten-token").or_default() += 1;
+            json.as_object_mut().and_then(|json| json.remove("ClientRequestToken"));
+            *request.body_mut() = Bytes::from(json.to_string());
+        }
         if let Some(sabotage) = self.sabotage {
             if let Some(answer) = sabotage.request(actor, &call.operation, &mut json, self.clock.now_ms()) {
                 return answer;
@@ -98,6 +126,14 @@ impl Wire {
             return answer;
         }
         self.apply(actor, &call, &path, request, &json).await
+    }
+
+    /// Whether this is a write of a lease alone, while those fail. What a transaction does to a lease is done.
+    fn fails_lease(&self, call: &Call, request: &Value) -> bool {
+        let Some(outage_ms) = self.lease_outage_ms else { return false };
+        let now_ms = self.checker.store.since_start_ms();
+        let fails = Duration::from_millis(now_ms) < CHAOS && now_ms / outage_ms % 2 == 1;
+        fails && matches!(call.operation.as_str(), "PutItem" | "UpdateItem") && row(request) == "LOCK"
     }
 
     async fn apply(
@@ -127,6 +163,9 @@ impl Wire {
         let ok = response.status().is_success();
         if let (true, Some(body)) = (ok, &object) {
             self.checker.uploaded(path, body);
+        }
+        if ok && call.operation == "DeleteObject" {
+            self.checker.deleted(actor, path);
         }
         self.step(actor, call, &response, json, (path, &opaque));
         if ok && WRITES.contains(&call.operation.as_str()) {
@@ -191,6 +230,11 @@ impl Wire {
     /// Refusals by class.
     pub fn cancellations(&self) -> BTreeMap<String, u64> {
         self.seen().cancellations.clone()
+    }
+
+    /// What DynamoDB did wrong.
+    pub fn faults(&self) -> BTreeMap<&'static str, u64> {
+        self.seen().faults.clone()
     }
 
     /// A line per step, if they are kept.
@@ -258,6 +302,15 @@ fn canonical(value: &Value, text: &mut String) {
         Value::Array(list) => list.iter().for_each(|value| canonical(value, text)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => text.push_str(&value.to_string()),
     }
+}
+
+/// DynamoDB's word that it has broken.
+fn internal_error() -> Response<Bytes> {
+    let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"an outage"}"#;
+    let mut response = Response::new(Bytes::from_static(body.as_bytes()));
+    *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/x-amz-json-1.0"));
+    response
 }
 
 fn httpdate(clock: &Clock) -> HeaderValue {

@@ -1,7 +1,8 @@
 //! A few seeds in every build; `scripts/simulate` runs thousands.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use everfresh_simulation::run::{LEAST_MESSAGES, run};
+use everfresh_simulation::profile::LEAST_MESSAGES;
+use everfresh_simulation::run::run;
 use everfresh_simulation::sabotage::Sabotage;
 
 /// Seeds that broke something when they were new; CHANGELOG.md tells what, and of which commit. What they meet moves with every change of

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use everfresh_core::branches::{Branch, reached};
 use everfresh_core::config::Resolved;
 use everfresh_core::domain::outcome::{Busy, Outcome, RejectReason};
 use everfresh_core::regenerate::{Job, Regenerator};
@@ -34,6 +35,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
     let mut keys = HashMap::new();
     for record in records {
         if sender_sees_another_page(record) {
+            reached(Branch::OtherPage);
             outcomes.push(Outcome::Busy { why: Busy::OtherPage });
             continue;
         }
@@ -44,6 +46,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
         };
         let hash = accepted.request.request_hash();
         if keys.get(&accepted.request.key).is_some_and(|other| *other != hash) {
+            reached(Branch::ConflictInBatch);
             outcomes.push(Outcome::Rejected { reason: RejectReason::KeyConflict });
             continue;
         }
@@ -60,8 +63,13 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             lost: &lost,
         };
         if let Some(outcome) = for_the_rest.as_ref().filter(|outcome| !ends(outcome, record)) {
+            let covered = *outcome == Outcome::AlreadyCovered;
+            reached(if covered { Branch::FollowerCovered } else { Branch::FollowerWaits });
             outcomes.push(regenerator.settle(&job, Outcome::clone(outcome)).await);
             continue;
+        }
+        if !outcomes.is_empty() {
+            reached(if for_the_rest.is_some() { Branch::NextLeadsForItself } else { Branch::NextLeads });
         }
         let outcome = regenerator.regenerate(&job).await;
         if !matches!(outcome, Outcome::Rejected { .. }) {

@@ -1,33 +1,19 @@
 //! One invocation, interrupted at each await in turn: killed there, or frozen for longer than everybody waits for it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::task::Poll;
+mod interrupted;
+
 use std::time::Duration;
 
 use everfresh_core::metrics;
-use everfresh_testing::{World, ladder};
+use everfresh_testing::World;
+
+use self::interrupted::{LEAST_AWAITS, polled, time};
 
 const PAGE: &str = "/products/42";
 
 /// Until a message is visible again that nobody has acked.
 const REDELIVERED: Duration = Duration::from_millis(401_000);
-
-/// Its five calls and the render: with fewer awaits it was not interrupted where it matters.
-const LEAST_AWAITS: u32 = 6;
-
-/// Polls so often. None if there is more to do: it stands at an await, and goes no further.
-async fn polled<F: Future + Unpin>(work: &mut F, mut polls: u32) -> Option<F::Output> {
-    poll_fn(|context| {
-        if polls == 0 {
-            return Poll::Ready(None);
-        }
-        polls -= 1;
-        Pin::new(&mut *work).poll(context).map(Some)
-    })
-    .await
-}
 
 #[tokio::test(start_paused = true)]
 async fn killed_at_any_await_the_redelivery_finishes_with_one_commit() {
@@ -84,8 +70,4 @@ async fn frozen_at_any_await_a_worker_that_thaws_replaces_nothing_newer() {
         assert_eq!(world.lock(PAGE).await, None, "thawed at await {awaits}: it stands in nobody's way");
         assert!(world.dead_letters().await.is_empty(), "thawed at await {awaits}");
     }
-}
-
-fn time() -> Duration {
-    Duration::from_millis(ladder().function_timeout_ms)
 }

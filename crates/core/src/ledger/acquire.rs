@@ -8,6 +8,7 @@ use super::errors::{LedgerError, failed};
 use super::expressions::{LEASE_FREE, LEASE_MINE, LOCK, PK, PROLONG, SK, name};
 use super::lookup::in_row;
 use super::rows::{self, n, s};
+use crate::branches::{Branch, reached};
 use crate::chance;
 use crate::domain::lease::{Lease, LeaseToken};
 use crate::domain::page::LockRow;
@@ -60,8 +61,10 @@ impl Ledger {
             Err(error) => match error.as_service_error() {
                 Some(PutItemError::ConditionalCheckFailedException(refusal)) => {
                     let held = refusal.item().map(rows::lock).transpose().map_err(in_row(doing))?;
+                    let mine = held.as_ref().is_some_and(|held| held.lease_token == row.lease_token);
+                    reached(if mine { Branch::LeaseRecognised } else { Branch::LeaseHeld });
                     match held {
-                        Some(held) if held.lease_token == row.lease_token => Ok(Acquire::Granted(lease)),
+                        Some(_) if mine => Ok(Acquire::Granted(lease)),
                         Some(held) => Ok(Acquire::Held { until_ms: seconds::to_ms(held.lease_expires_at) }),
                         // It vanished between write and answer: the next delivery finds it free.
                         None => Ok(Acquire::Held { until_ms: now_ms }),
@@ -69,12 +72,19 @@ impl Ledger {
                 }
                 // Another worker's commit is at the row in this very moment.
                 Some(refusal) if refusal.meta().code() == Some("TransactionConflictException") => {
+                    reached(Branch::LeaseConflict);
                     Ok(Acquire::Held { until_ms: now_ms })
                 }
                 // No answer to any of the SDK's attempts. The write may have been applied all the same.
                 Some(_) | None => match self.lock_row(page).await? {
-                    Some(held) if held.lease_token == row.lease_token => Ok(Acquire::Granted(lease)),
-                    Some(_) | None => Err(failed(doing, error)),
+                    Some(held) if held.lease_token == row.lease_token => {
+                        reached(Branch::LeaseUnknownThenMine);
+                        Ok(Acquire::Granted(lease))
+                    }
+                    Some(_) | None => {
+                        reached(Branch::LeaseUnknownThenNot);
+                        Err(failed(doing, error))
+                    }
                 },
             },
         }

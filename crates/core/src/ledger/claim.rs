@@ -10,6 +10,7 @@ use super::errors::{LedgerError, failed};
 use super::expressions::{ABSENT, CLAIM_MINE, GIVE_BACK, PK, SK, claim_unchanged, name};
 use super::lookup::in_row;
 use super::rows::{self, Item, n, s};
+use crate::branches::{Branch, reached};
 use crate::chance;
 use crate::domain::claim::{ClaimVerdict, Claimant, judge, record_ttl};
 use crate::domain::digest::Digest;
@@ -119,8 +120,12 @@ impl Ledger {
             let now_ms = self.now_ms();
             let attempts = match known.as_ref().map(|row| judge(row, &claimant, now_ms)) {
                 None => 1,
-                Some(ClaimVerdict::TakeOver { attempts }) => attempts,
+                Some(ClaimVerdict::TakeOver { attempts }) => {
+                    reached(Branch::ClaimTakeover);
+                    attempts
+                }
                 Some(ClaimVerdict::Mine) => {
+                    reached(Branch::ClaimRecognised);
                     let Some(row) = known.take() else { continue };
                     // The last attempt in its events is the one that this very write began.
                     let attempt = events::next_attempt(&row.events).saturating_sub(1);
@@ -128,9 +133,18 @@ impl Ledger {
                     let claim = Claim { pk, sk, owner, attempts, stale_answers, attempt, events };
                     return Ok(ClaimOutcome::Won(claim));
                 }
-                Some(ClaimVerdict::Replayed) => return Ok(ClaimOutcome::Replayed),
-                Some(ClaimVerdict::Busy { until_ms }) => return Ok(ClaimOutcome::Busy { until_ms }),
-                Some(ClaimVerdict::Rejected { reason }) => return Ok(ClaimOutcome::Rejected(reason)),
+                Some(ClaimVerdict::Replayed) => {
+                    reached(Branch::ClaimReplayed);
+                    return Ok(ClaimOutcome::Replayed);
+                }
+                Some(ClaimVerdict::Busy { until_ms }) => {
+                    reached(Branch::ClaimHeld);
+                    return Ok(ClaimOutcome::Busy { until_ms });
+                }
+                Some(ClaimVerdict::Rejected { reason }) => {
+                    reached(Branch::ClaimRejected);
+                    return Ok(ClaimOutcome::Rejected(reason));
+                }
             };
             let old_events = known.as_ref().filter(|row| row.counts(now_ms)).map(|row| row.events.clone());
             let mut claim = Claim {
@@ -146,12 +160,26 @@ impl Ledger {
             claim.reached(Stage::Claimed, now_ms);
             match self.write_claim(&claim, known.as_ref(), &terms, now_ms).await {
                 Ok(Written::Mine) => return Ok(ClaimOutcome::Won(claim)),
-                Ok(Written::Other(row)) => known = row,
-                Ok(Written::Conflict) => return Ok(ClaimOutcome::Busy { until_ms: now_ms }),
+                Ok(Written::Other(row)) => {
+                    if known.is_some() {
+                        reached(Branch::ClaimTakeoverRefused);
+                    }
+                    known = row;
+                }
+                Ok(Written::Conflict) => {
+                    reached(Branch::ClaimConflict);
+                    return Ok(ClaimOutcome::Busy { until_ms: now_ms });
+                }
                 // No answer to any of the SDK's attempts. The write may have been applied all the same.
                 Err(error) => match self.claimed(&claim).await? {
-                    Some(row) if row.owner.as_deref() == Some(&owner) => known = Some(row),
-                    Some(_) | None => return Err(error),
+                    Some(row) if row.owner.as_deref() == Some(&owner) => {
+                        reached(Branch::ClaimUnknownThenMine);
+                        known = Some(row);
+                    }
+                    Some(_) | None => {
+                        reached(Branch::ClaimUnknownThenNot);
+                        return Err(error);
+                    }
                 },
             }
         }
@@ -215,7 +243,10 @@ impl Ledger {
         match update.send().await {
             Ok(_) => Ok(true),
             Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(false),
+                Some(refusal) if refusal.is_conditional_check_failed_exception() => {
+                    reached(Branch::GiveBackRefused);
+                    Ok(false)
+                }
                 Some(_) | None => Err(failed("giving a claim back", error)),
             },
         }

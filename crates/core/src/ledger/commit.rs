@@ -8,9 +8,10 @@ use super::expressions::{ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, HEALTH, L
 use super::rows::{self, Item, n, s};
 use super::seen::Seen;
 use super::{Claim, Ledger, operation};
+use crate::branches::{Branch, reached};
 use crate::domain::events::Stage;
 use crate::domain::lease::Lease;
-use crate::domain::page::{Meta, ReqStatus};
+use crate::domain::page::{Meta, ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 
@@ -78,7 +79,9 @@ impl Ledger {
                 Cancelled::Conditions(reasons) => reasons,
                 // A late answer is an unknown one: the truth is in the record.
                 Cancelled::Unknown(why) | Cancelled::Passing(why) => {
-                    return match self.claimed(&claim).await {
+                    let record = self.claimed(&claim).await;
+                    reached(unknown_branch(&record, &claim));
+                    return match record {
                         Ok(Some(row)) if is_my_commit(&row, &claim) => Ok(Commit::Done),
                         Ok(_) | Err(_) => Ok(Commit::Unknown(Rights { claim, lease }, why)),
                     };
@@ -87,6 +90,7 @@ impl Ledger {
             };
             if let Some(Reason::ConditionFailed(row)) = reasons.get(REQ_AT) {
                 let row = row.as_ref().and_then(|item| rows::req(item).ok());
+                reached(overtaken_branch(row.as_ref(), &claim));
                 return Ok(match row {
                     // The first answer was lost and the token forgotten: it is our own commit that stands in the way.
                     Some(row) if is_my_commit(&row, &claim) => Commit::Done,
@@ -102,12 +106,19 @@ impl Ledger {
             };
             // Nobody took it while it ran out: one more try, with the condition on META as strict as before.
             if !only_expired || revived {
+                reached(Branch::LeaseLostAtCommit);
                 return Ok(Commit::LostLease(Rights { claim, lease }));
             }
             match self.renew(&mut lease, lease_ms).await {
-                Ok(Renewal::Renewed) => revived = true,
+                Ok(Renewal::Renewed) => {
+                    reached(Branch::LeaseRevived);
+                    revived = true;
+                }
                 Ok(Renewal::Lost) => return Ok(Commit::LostLease(Rights { claim, lease })),
-                Err(error) => return Ok(Commit::Unknown(Rights { claim, lease }, error.to_string())),
+                Err(error) => {
+                    reached(Branch::LeaseRevivalUnknown);
+                    return Ok(Commit::Unknown(Rights { claim, lease }, error.to_string()));
+                }
             }
         }
     }
@@ -203,7 +214,23 @@ impl Ledger {
     }
 }
 
-fn is_my_commit(row: &crate::domain::page::ReqRow, claim: &Claim) -> bool {
+fn unknown_branch(record: &Result<Option<ReqRow>, LedgerError>, claim: &Claim) -> Branch {
+    match record {
+        Ok(Some(row)) if is_my_commit(row, claim) => Branch::CommitUnknownThenDone,
+        Ok(_) => Branch::CommitUnknownThenNot,
+        Err(_) => Branch::CommitUnknownUnread,
+    }
+}
+
+fn overtaken_branch(record: Option<&ReqRow>, claim: &Claim) -> Branch {
+    match record {
+        Some(row) if is_my_commit(row, claim) => Branch::CommitRecognised,
+        Some(row) if row.status == ReqStatus::Completed => Branch::OvertakenByCommit,
+        Some(_) | None => Branch::OvertakenInProgress,
+    }
+}
+
+fn is_my_commit(row: &ReqRow, claim: &Claim) -> bool {
     row.status == ReqStatus::Completed && row.owner.as_deref() == Some(claim.owner.as_str())
 }
 

@@ -8,6 +8,7 @@ use super::errors::{Cancelled, LedgerError, Reason, unfinished};
 use super::expressions::{CLAIM_MINE, COOL_DOWN, FAIL, GIVE_BACK, HEALTH, LEASE_MINE, LOCK, name};
 use super::rows::{self, n, s};
 use super::{Claim, Ledger, operation};
+use crate::branches::{Branch, reached};
 use crate::domain::events::Stage;
 use crate::domain::health::Health;
 use crate::domain::lease::Lease;
@@ -18,6 +19,10 @@ use crate::domain::page_key::PageKey;
 const REQ_AT: usize = 0;
 const LOCK_AT: usize = 1;
 
+/// What is done when only the claim is left, when only the lease is, and when neither is.
+const FAILED: [Branch; 3] = [Branch::FailedWithoutLease, Branch::FailedWithoutClaim, Branch::FailedWithoutRights];
+const GAVE_UP: [Branch; 3] = [Branch::GaveUpWithoutLease, Branch::GaveUpWithoutClaim, Branch::GaveUpWithoutRights];
+
 impl Ledger {
     /// Records that the attempt failed, lets the page cool down and gives up the lease, in one transaction. If part of that is not
     /// ours any more, the part that is still is done: an overtaken worker changes nothing that belongs to its successor (I5).
@@ -27,7 +32,7 @@ impl Ledger {
         let whole =
             vec![self.record_failure(&claim, class)?, self.drop_lease(&lease)?, self.cool_down(lease.page(), &health)?];
         let halves = [vec![self.record_failure(&claim, class)?], vec![self.drop_lease(&lease)?]];
-        self.whole_or_half("recording a failure", whole, halves).await
+        self.whole_or_half("recording a failure", whole, halves, FAILED).await
     }
 
     /// Gives claim and lease back without counting the attempt. After a commit whose answer was lost this also fences it: from here
@@ -37,7 +42,7 @@ impl Ledger {
         claim.reached(Stage::GivenBack, self.now_ms());
         let whole = vec![self.return_claim(&claim)?, self.drop_lease(&lease)?];
         let halves = [vec![self.return_claim(&claim)?], vec![self.drop_lease(&lease)?]];
-        self.whole_or_half("giving up", whole, halves).await
+        self.whole_or_half("giving up", whole, halves, GAVE_UP).await
     }
 
     async fn whole_or_half(
@@ -45,6 +50,7 @@ impl Ledger {
         doing: &'static str,
         whole: Vec<TransactWriteItem>,
         [req_half, lock_half]: [Vec<TransactWriteItem>; 2],
+        [claim_left, lease_left, nothing_left]: [Branch; 3],
     ) -> Result<(), LedgerError> {
         let reasons = match self.transact(whole).await {
             Ok(()) => return Ok(()),
@@ -52,11 +58,15 @@ impl Ledger {
             Err(other) => return Err(unfinished(doing, other)),
         };
         let still_mine = |at: usize| matches!(reasons.get(at), Some(Reason::Fine));
-        let half = match (still_mine(REQ_AT), still_mine(LOCK_AT)) {
-            (true, false) => req_half,
-            (false, true) => lock_half,
-            (true, true) | (false, false) => return Ok(()),
+        let (half, branch) = match (still_mine(REQ_AT), still_mine(LOCK_AT)) {
+            (true, false) => (req_half, claim_left),
+            (false, true) => (lock_half, lease_left),
+            (true, true) | (false, false) => {
+                reached(nothing_left);
+                return Ok(());
+            }
         };
+        reached(branch);
         match self.transact(half).await {
             // Refused now: then that half went too.
             Ok(()) | Err(Cancelled::Conditions(_)) => Ok(()),

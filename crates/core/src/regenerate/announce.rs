@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Busy, Job, LedgerError, Meta, Outcome, PageState, Regenerator, busy};
+use crate::branches::{Branch, reached};
 use crate::domain::page::ANY_REQUEST;
 use crate::domain::seconds;
 
@@ -41,9 +42,18 @@ impl Regenerator {
         let own = due == job.request.key.as_str();
         let waits_for_it = own || due == ANY_REQUEST;
         if !waits_for_it && !self.is_left_behind(meta) {
+            reached(Branch::NotifyLeftToOther);
             return outcome;
         }
         let told = (own || self.may_try(job)) && self.tell(job, meta).await;
+        reached(match (own, waits_for_it, told) {
+            (true, _, true) => Branch::NotifiedOwn,
+            (true, _, false) => Branch::NotifyOwnFailed,
+            (false, true, true) => Branch::NotifiedForOperator,
+            (false, true, false) => Branch::NotifyForOperatorFailed,
+            (false, false, true) => Branch::NotifiedForOther,
+            (false, false, false) => Branch::NotifyForOtherFailed,
+        });
         if told || !waits_for_it {
             return outcome;
         }
@@ -62,6 +72,7 @@ impl Regenerator {
         let since;
         let state = if outcome == Outcome::Replayed && self.downstream.is_somebody() {
             // Its commit may be younger than what was looked up.
+            reached(Branch::ReplayLooksAgain);
             since = self.ledger.lookup(&job.resolved.page).await?;
             &since
         } else {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::branches::{Branch, reached};
 use crate::config::Ladder;
 use crate::domain::lease::Lease;
 use crate::ledger::{Ledger, LedgerError, Renewal};
@@ -45,9 +46,11 @@ pub(super) async fn keep_lease<T>(
             done = &mut work => (renewal.await, Some(done)),
         };
         if let Some(done) = done {
+            reached(Branch::RenewalOutlastsRender);
             return Kept::Done(done);
         }
         if lost(renewed) {
+            reached(Branch::LeaseLostInRender);
             return Kept::LostLease;
         }
     }
@@ -59,6 +62,7 @@ fn lost(renewed: Result<Renewal, LedgerError>) -> bool {
         Ok(Renewal::Renewed) => false,
         Ok(Renewal::Lost) => true,
         Err(error) => {
+            reached(Branch::RenewalUnknown);
             tracing::warn!(%error, "a lease could not be renewed and will be tried again");
             false
         }

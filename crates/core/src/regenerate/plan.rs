@@ -2,6 +2,7 @@
 
 use super::{AFTER_RENDER_MS, Busy, ClaimTerms, Coverage, Job, LEAST_RENDER_MS, LedgerError, Outcome, PageState};
 use super::{Reason, Regenerator, ReqStatus, busy};
+use crate::branches::{Branch, reached};
 use crate::domain::coverage::{Ask, coverage};
 use crate::domain::freshness::{Freshness, Why, freshness};
 use crate::domain::invalidations::Invalidations;
@@ -49,11 +50,15 @@ impl Regenerator {
     pub(super) async fn plan(&self, job: &Job<'_>, state: &PageState) -> Result<Plan, LedgerError> {
         let judged = self.judge(job, state).await?;
         match judged.coverage {
-            Coverage::Covered => return Ok(Plan::Ends(Outcome::AlreadyCovered)),
+            Coverage::Covered => {
+                reached(Branch::Covered);
+                return Ok(Plan::Ends(Outcome::AlreadyCovered));
+            }
             Coverage::TooClose { until_ms } => return self.too_close(job, until_ms).await.map(Plan::Ends),
             Coverage::NotCovered => {}
         }
         if state.health.pinned() {
+            reached(Branch::Pinned);
             return self.pinned(job).await.map(Plan::Ends);
         }
         Ok(match self.in_the_way(job, state) {
@@ -67,16 +72,23 @@ impl Regenerator {
         let now_ms = self.now_ms();
         let newer_deploy = state.meta.as_ref().is_some_and(|meta| meta.is_newer_than_deploy(self.settings.deploy));
         if newer_deploy {
+            reached(Branch::OlderDeploy);
             return Some(Busy::OlderDeploy);
         }
         if let Some(lock) = state.lock.as_ref().filter(|lock| lock.held(now_ms)) {
+            reached(Branch::LeaseSeen);
             let until_ms = seconds::to_ms(lock.lease_expires_at);
             return Some(Busy::Lease { until_ms });
         }
         if let Some(until_ms) = state.health.cooldown_until(now_ms) {
+            reached(Branch::CoolingDown);
             return Some(Busy::Cooldown { until_ms });
         }
-        (self.render_time_ms(job) < LEAST_RENDER_MS).then_some(Busy::NoTime)
+        if self.render_time_ms(job) < LEAST_RENDER_MS {
+            reached(Branch::NoTimeToBegin);
+            return Some(Busy::NoTime);
+        }
+        None
     }
 
     /// What the render must show. An answer that is made now shows everything; one out of the origin's cache may not.
@@ -112,7 +124,10 @@ impl Regenerator {
         // Whatever it has seen, a version without a body covers no request.
         let bodiless = |meta: &Meta| !meta.tombstone && job.lost.contains(&meta.s3_key.as_str());
         let coverage = match meta {
-            Some(meta) if bodiless(meta) => Coverage::NotCovered,
+            Some(meta) if bodiless(meta) => {
+                reached(Branch::BodyLost);
+                Coverage::NotCovered
+            }
             meta => coverage(&ask, meta, freshness, &policy, now_ms),
         };
         Ok(Judged { coverage, freshness, invalidations })
@@ -133,11 +148,14 @@ impl Regenerator {
     async fn too_close(&self, job: &Job<'_>, until_ms: u64) -> Result<Outcome, LedgerError> {
         let record = self.ledger.request(&job.resolved.page, &job.request.key).await?;
         let Some(record) = record.filter(|row| row.counts(self.now_ms())) else {
+            reached(Branch::TooClose);
             return Ok(Outcome::TooClose { until_ms });
         };
         if record.request_hash != job.request.request_hash().to_string() {
+            reached(Branch::TooCloseConflict);
             return Ok(Outcome::Rejected { reason: RejectReason::KeyConflict });
         }
+        reached(if record.status == ReqStatus::Completed { Branch::TooCloseReplayed } else { Branch::TooClose });
         Ok(match record.status {
             ReqStatus::Completed => Outcome::Replayed,
             ReqStatus::Started | ReqStatus::Failed => Outcome::TooClose { until_ms },
@@ -152,9 +170,16 @@ impl Regenerator {
         }
         let page = &job.resolved.page;
         match self.ledger.settle_covered(page, &job.request.key, job.request.request_hash()).await {
-            Ok(Settled::Done) => outcome,
-            Ok(Settled::KeyConflict) => Outcome::Rejected { reason: RejectReason::KeyConflict },
+            Ok(Settled::Done) => {
+                reached(Branch::CoveredSettled);
+                outcome
+            }
+            Ok(Settled::KeyConflict) => {
+                reached(Branch::CoveredConflict);
+                Outcome::Rejected { reason: RejectReason::KeyConflict }
+            }
             Err(error) => {
+                reached(Branch::CoveredUnsettled);
                 tracing::warn!(%page, %error, "the record of a covered request could not be completed: {error}");
                 outcome
             }

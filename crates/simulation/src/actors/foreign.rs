@@ -21,12 +21,10 @@ const LEASE_SECONDS: u64 = 30;
 /// Regenerates pages now and then while there is chaos.
 pub(crate) async fn foreign(sim: Arc<Sim>) {
     let mut rng = sim.rng(500);
-    if rng.bool() {
-        return;
-    }
+    let Some(most_ms) = sim.profile.foreign_ms else { return };
     let clients = sim.clean_clients(Actor::Foreign);
     while !sim.is_calm() {
-        pause(&sim, &mut rng, 5_000, 120_000).await;
+        pause(&sim, &mut rng, 1_000, most_ms).await;
         if sim.is_calm() {
             return;
         }

@@ -16,10 +16,10 @@ use crate::run::Sim;
 /// Operates while there is chaos.
 pub(crate) async fn operator(sim: Arc<Sim>) {
     let mut rng = sim.rng(400);
-    let busy = rng.u8(0..3) > 0;
+    let Some(most_ms) = sim.profile.operator_ms else { return };
     let ledger = ledger(&sim);
-    while !sim.is_calm() && busy {
-        pause(&sim, &mut rng, 1_000, 90_000).await;
+    while !sim.is_calm() {
+        pause(&sim, &mut rng, 1_000, most_ms).await;
         if sim.is_calm() {
             return;
         }

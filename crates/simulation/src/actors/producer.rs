@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use everfresh_core::clients::Patience;
-use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Retry, Sender};
+use everfresh_core::clients::{Clients, Patience};
+use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Retry, Sender, attributes};
 
 use super::pause;
 use crate::check::Actor;
@@ -15,7 +15,7 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
     let mut rng = sim.rng(300);
     let stack = &sim.queues.stack;
     let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
-    let clients = sim.clients(Actor::Producer, rng.u64(..), 0, Patience::WORKER);
+    let clients = sim.clients(Actor::Producer, rng.u64(..), sim.clock.clone(), Patience::WORKER);
     let clean = sim.clean_clients(Actor::Producer);
     let sender = Sender::new(clients.sqs.clone(), queues.clone());
     // Two a time that falls well within the chaos.
@@ -55,7 +55,17 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
             }
             _ => {}
         }
-        match rng.u8(0..6) {
+        match rng.u8(0..7) {
+            // One key for two requests, the second of which says that the page has changed.
+            6 => {
+                message.reason = Reason::Expired;
+                message.idempotency_key = IdempotencyKey::parse(&format!("twice-{}", rng.u16(..))).ok();
+                let _ = sender.send(&message).await;
+                tokio::time::sleep(Duration::from_millis(rng.u64(0..3_000))).await;
+                message.reason = Reason::Changed;
+                let _ = sender.send(&message).await;
+                sim.happened("key-conflict");
+            }
             // Under a key of its own, for one that is made up would not be the same in another process.
             0 => {
                 let key = format!("once-{}", rng.u64(..));
@@ -91,12 +101,25 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
         }
         last = Some(message);
     }
+    if sim.profile.other_pages {
+        send_from_other_configuration(&sim, &mut rng, &clean).await;
+    }
     // Whatever the faults did, at least so many have arrived.
     while sim.wire.produced() < messages {
         let page = sim.pages.any(&mut rng).clone();
         let message = Message::path(page.tenant().as_str(), page.path().as_str());
         let _ = Sender::new(clean.sqs.clone(), queues.clone()).send(&message).await;
     }
+}
+
+/// A sender with another configuration computes another page than the workers do. They put its message off until it is given up.
+async fn send_from_other_configuration(sim: &Sim, rng: &mut fastrand::Rng, clients: &Clients) {
+    let stack = &sim.queues.stack;
+    let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
+    let page = sim.pages.any(rng);
+    let message = Message::path(page.tenant().as_str(), page.path().as_str());
+    let _ = Sender::new(clients.sqs.clone(), queues).send_with(&message, &[(attributes::PAGE, "another page")]).await;
+    sim.happened("other-configuration");
 }
 
 /// When all is quiet and every claim has run out, one more request for each page.

@@ -67,6 +67,6 @@ fn instance(sim: &Sim, rng: &mut fastrand::Rng) -> Option<Server> {
         })
     });
     let skew_ms = rng.i64(-60_000..=60_000);
-    let clients = sim.clients(Actor::Server, rng.u64(..), skew_ms, Patience::READER);
+    let clients = sim.clients(Actor::Server, rng.u64(..), sim.clock.skewed_by_ms(skew_ms), Patience::READER);
     Some(Server::new(sim.config.clone(), settings.ok()?, &clients))
 }

@@ -4,33 +4,41 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lambda_events::event::sqs::SqsEvent;
+use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
 use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Patience;
-use everfresh_core::config::Ladder;
 use everfresh_core::domain::page_key::KeyLayout;
 use everfresh_core::downstream::{Downstream, DownstreamSettings, EventTarget};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics::{self, Metrics};
 use everfresh_core::regenerate::{Regenerator, Settings};
 use everfresh_worker::Worker;
+use everfresh_worker::handler::BatchError;
 
 use crate::check::Actor;
-use crate::mortal::{Fate, Mortal, When};
-use crate::queues::{Message, VISIBILITY_MS};
+use crate::machine::MachineClock;
+use crate::mortal::{Fate, Freeze, Moment, Mortal, Stopped, When};
+use crate::profile::{Invocations, step_ms};
+use crate::queues::Message;
 use crate::run::Sim;
 use crate::sabotage::Sabotage;
 
-const TIME_OUT: Duration = Duration::from_secs(60);
+/// A clock that is this wrong is put right.
+const FURTHEST_MS: i64 = 900_000;
 
 /// One worker's sandboxes, one after the other, until the run is over.
 pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
     let mut rng = sim.rng(100 + index);
-    let mut sandbox = sandbox(&sim, &mut rng);
+    let mut sandbox = Sandbox::new(&sim, &mut rng);
+    let mut deployed = false;
     while !sim.is_over() {
+        // The deployment that was under way is complete.
+        if sim.is_calm() && !deployed {
+            (sandbox, deployed) = (Sandbox::new(&sim, &mut rng), true);
+        }
         let low = rng.u8(0..4) == 0;
         let queue = if low { &sim.queues.stack.low_priority_queue } else { &sim.queues.stack.queue };
-        let most = rng.usize(1..=10);
+        let most = rng.usize(1..=sim.profile.batch);
         let messages = sim.queues.receive(queue, most, &mut rng);
         if messages.is_empty() {
             let idle_ms = if sim.is_calm() { 5_000 } else { rng.u64(100..=3_000) };
@@ -38,25 +46,15 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
             continue;
         }
         let fate = fate(&sim, &mut rng);
+        let stops = fate.freeze().filter(|freeze| freeze.stopped != Stopped::Nothing);
+        if stops.is_some() {
+            // Its clock is about to be set; what the old sandbox has learnt would hide that.
+            sandbox = Sandbox::new(&sim, &mut rng);
+        }
         sim.wire.note(|| format!("worker {index} receives {}", names(&messages)));
-        let mut event = SqsEvent::default();
-        event.records = sim.queues.records(&messages);
-        // Somebody else may have them at once: at least once is all that a queue promises.
         let again = rng.bool();
-        let struck = || {
-            sim.happened(fate.name());
-            sim.wire.note(|| format!("worker {index}: {}", fate.name()));
-            if again {
-                sim.queues.hand_out_again(&messages);
-            }
-        };
-        let invocation = Mortal::new(sandbox.handle(event, TIME_OUT), fate, struck);
-        let frozen = match fate {
-            Fate::FreezesAfter(_, time) => time,
-            Fate::Lives | Fate::Unheard | Fate::DiesAfter(_) => Duration::ZERO,
-        };
-        match tokio::time::timeout(TIME_OUT + frozen, invocation).await {
-            Ok(Some(Ok((response, metrics)))) => {
+        match invoke(&sim, &sandbox, index, &messages, fate, again, rng.fork()).await {
+            Some(Ok((response, metrics))) => {
                 count(&sim, &metrics);
                 if fate != Fate::Unheard {
                     let failed: BTreeSet<String> =
@@ -66,11 +64,72 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
                 }
             }
             // The process is gone; another sandbox comes in its place, with another clock.
-            Ok(None) | Err(_) => sandbox = self::sandbox(&sim, &mut rng),
-            Ok(Some(Err(_))) => {}
+            None => sandbox = Sandbox::new(&sim, &mut rng),
+            Some(Err(_)) => {}
         }
         sim.queues.let_go(&messages);
     }
+}
+
+/// One invocation with its fate. None if it did not live to its end. `again` says that another worker may have its messages as soon as that
+/// fate strikes: at least once is all that a queue promises.
+async fn invoke(
+    sim: &Sim,
+    sandbox: &Sandbox,
+    index: u64,
+    messages: &[Message],
+    fate: Fate,
+    again: bool,
+    rng: fastrand::Rng,
+) -> Option<Result<(SqsBatchResponse, Metrics), BatchError>> {
+    let mut event = SqsEvent::default();
+    event.records = sim.queues.records(messages);
+    let frozen = fate.freeze().map_or(Duration::ZERO, |freeze| freeze.time);
+    let frozen_ms = i64::try_from(frozen.as_millis()).unwrap_or(i64::MAX);
+    let stopped = fate.freeze().map_or(Stopped::Nothing, |freeze| freeze.stopped);
+    let mut rng = rng;
+    let told = |moment| match moment {
+        Moment::Polled => step_clock(sim, &sandbox.clock, &mut rng),
+        Moment::Begun if stopped != Stopped::Nothing => sandbox.clock.step(frozen_ms),
+        Moment::Begun => {}
+        Moment::Struck => {
+            sim.happened(fate.name());
+            sim.wire.note(|| format!("worker {index}: {}", fate.name()));
+            if again {
+                sim.queues.hand_out_again(messages);
+            }
+        }
+        Moment::Resumed => {
+            sim.wire.note(|| format!("worker {index}: resumed"));
+            if stopped != Stopped::Nothing {
+                sandbox.clock.stood_still(frozen_ms);
+            }
+            if stopped == Stopped::Clocks {
+                sandbox.clock.step(-frozen_ms);
+            }
+        }
+    };
+    // Timers of this runtime cannot be stopped for one sandbox. Those that will not run during the freeze are set for as much longer, while
+    // the deadline, which is read from the clock at the beginning, stays what it is.
+    let mut time_left = sim.profile.time_out();
+    if stopped != Stopped::Nothing {
+        sandbox.clock.step(-frozen_ms);
+        time_left += frozen;
+    }
+    let invocation = Mortal::new(sandbox.worker.handle(event, time_left), fate, told);
+    tokio::time::timeout(sim.profile.time_out() + frozen, invocation).await.ok().flatten()
+}
+
+/// At any await the wall clock may be set, never too far from the truth.
+fn step_clock(sim: &Sim, clock: &MachineClock, rng: &mut fastrand::Rng) {
+    if sim.is_calm() || rng.u32(0..10_000) >= sim.profile.clocks.steps {
+        return;
+    }
+    let ahead_ms = clock.ahead_ms();
+    let by_ms = if ahead_ms.abs() > FURTHEST_MS { -ahead_ms } else { step_ms(rng) };
+    clock.step(by_ms);
+    sim.happened("clock-step");
+    sim.wire.note(|| format!("a clock is set by {by_ms} ms"));
 }
 
 fn names(messages: &[Message]) -> String {
@@ -91,55 +150,77 @@ fn fate(sim: &Sim, rng: &mut fastrand::Rng) -> Fate {
     if sim.is_calm() {
         return Fate::Lives;
     }
-    // A batch of ten is polled hundreds of times: early or late, each as likely.
+    // A batch of ten is polled hundreds of times: early or late, each as likely. Or in the middle of a render.
+    let longest_ms = sim.profile.manner.slowest_ms + 500;
     let when = |rng: &mut fastrand::Rng| {
-        let most = 2 << rng.u32(2..9);
-        if rng.bool() { When::Polls(rng.u32(0..most)) } else { When::Time(Duration::from_millis(rng.u64(0..45_000))) }
+        let most = 2 << rng.u32(2..8);
+        if rng.bool() {
+            When::Polls(rng.u32(0..most))
+        } else {
+            When::Time(Duration::from_millis(rng.u64(0..longest_ms)))
+        }
     };
+    let Invocations { killed, unheard, frozen, timers_stopped, longest_freeze_s } = sim.profile.invocations;
     match rng.u8(0..100) {
-        0..15 => Fate::DiesAfter(when(rng)),
-        15..22 => {
+        ticket if ticket < killed => Fate::DiesAfter(when(rng)),
+        ticket if ticket < killed + unheard => {
             sim.happened(Fate::Unheard.name());
             Fate::Unheard
         }
-        ticket if ticket < 22 + sim.freezing => {
+        ticket if ticket < killed + unheard + frozen => {
             // Past the lease, past the claim, past the message's time with this worker.
-            let longest_s = [60, 120, 900][rng.usize(0..3)];
-            Fate::FreezesAfter(when(rng), Duration::from_secs(rng.u64(1..longest_s)))
+            let claim_ms = sim.profile.ladder.claim_expiry_ms;
+            let longest_ms = if rng.bool() { 2 * claim_ms } else { longest_freeze_s * 1_000 };
+            let time = Duration::from_millis(rng.u64(500..=longest_ms));
+            let stopped = match rng.u8(0..100) {
+                ticket if ticket >= timers_stopped => Stopped::Nothing,
+                _ if rng.u8(0..3) == 0 => Stopped::Timers,
+                _ => Stopped::Clocks,
+            };
+            Fate::FreezesAfter(when(rng), Freeze { time, stopped })
         }
         _ => Fate::Lives,
     }
 }
 
-fn sandbox(sim: &Sim, rng: &mut fastrand::Rng) -> Worker {
-    let skew_ms = match rng.u8(0..3) {
-        0 => 0,
-        1 => rng.i64(-2_000..=2_000),
-        _ => {
+/// A worker's process and its clock.
+struct Sandbox {
+    worker: Worker,
+    clock: MachineClock,
+}
+
+impl Sandbox {
+    fn new(sim: &Sim, rng: &mut fastrand::Rng) -> Self {
+        let profile = &sim.profile;
+        let most_ms = profile.clocks.skew_ms;
+        let skew_ms = if rng.bool() { 0 } else { rng.i64(-most_ms..=most_ms) };
+        if skew_ms.unsigned_abs() > 2_000 {
             sim.happened("skewed-clock");
-            rng.i64(-60_000..=60_000)
         }
-    };
-    let clients = sim.clients(Actor::Worker, rng.u64(..), skew_ms, Patience::WORKER);
-    let stack = &sim.queues.stack;
-    let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
-    let artifacts = Artifacts::new(&clients, &stack.bucket);
-    let ladder = Ladder {
-        render_deadline_ms: 50_000,
-        function_timeout_ms: 60_000,
-        claim_expiry_ms: 65_000,
-        visibility_ms: VISIBILITY_MS,
-        ..Ladder::default()
-    };
-    let settings = Settings { ladder, deploy: 1, max_attempts: 5, max_body_bytes: 100_000 };
-    let downstream = DownstreamSettings {
-        distribution: Some("E1EXAMPLE".to_owned()),
-        by_tag: true,
-        event_target: EventTarget::parse("arn:aws:events:us-east-1:000000000000:event-bus/site"),
-    };
-    let regenerator = Regenerator::new(ledger, artifacts, Arc::new(sim.sites.clone()), settings)
-        .telling(Downstream::new(&clients, &downstream));
-    Worker::new(sim.config.clone(), regenerator, &clients, stack.clone(), 10)
+        let drift_ppm = rng.i64(-profile.clocks.drift_ppm..=profile.clocks.drift_ppm);
+        if drift_ppm.abs() >= 100 {
+            sim.happened("drifting-clock");
+        }
+        let clock = MachineClock::new(sim.clock.clone(), skew_ms, drift_ppm);
+        let blind = sim.wire.sabotage() == Some(Sabotage::ClockStepsAreNoticed);
+        let read = if blind { clock.wall_clock() } else { clock.clock() };
+        let clients = sim.clients(Actor::Worker, rng.u64(..), read, Patience::WORKER);
+        let stack = &sim.queues.stack;
+        let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
+        let artifacts = Artifacts::new(&clients, &stack.bucket);
+        // Sandboxes of the new deployment come one by one, until the chaos is over.
+        let deploy = if profile.deployment && (sim.is_calm() || rng.bool()) { 2 } else { 1 };
+        let settings = Settings { ladder: profile.ladder, deploy, max_attempts: 5, max_body_bytes: 100_000 };
+        let downstream = DownstreamSettings {
+            distribution: Some("E1EXAMPLE".to_owned()),
+            by_tag: true,
+            event_target: EventTarget::parse("arn:aws:events:us-east-1:000000000000:event-bus/site"),
+        };
+        let regenerator = Regenerator::new(ledger, artifacts, Arc::new(sim.sites.clone()), settings)
+            .telling(Downstream::new(&clients, &downstream));
+        let worker = Worker::new(sim.config.clone(), regenerator, &clients, stack.clone(), 10);
+        Self { worker, clock }
+    }
 }
 
 /// Outcomes by their names.

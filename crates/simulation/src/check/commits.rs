@@ -1,13 +1,11 @@
 //! What is published: one line of commits, one per request, each with its body.
 
-use everfresh_core::domain::digest::Digest;
 use everfresh_core::domain::version::Version;
 use serde_json::Value;
 
 use super::requests::{Saw, request_of_commit};
 use super::{Actor, Checker, Property};
 use crate::rows::{Rows, meta_of, number, some_text, text};
-use crate::site;
 
 impl Checker {
     pub(super) fn page_changed(&self, actor: Actor, page: &str, request: &Value, before: &Rows, after: &Rows) {
@@ -47,6 +45,7 @@ impl Checker {
         self.is_one_line(actor, page, request, old, new);
         self.is_news(actor, page, request, old, new);
         self.is_one_commit_per_request(page, request);
+        self.is_not_lost_again(actor, page, request, old, new);
         let tombstone = new["tombstone"]["BOOL"].as_bool().unwrap_or(false);
         if tombstone {
             let purged_ms = number(new, "source_ms").unwrap_or_default();
@@ -111,32 +110,6 @@ impl Checker {
         drop(state);
         if commits > 1 {
             self.violated(Property::I3, format!("{key} of {page} was committed {commits} times"));
-        }
-    }
-
-    /// Checks the object that META points at, and returns the revision it shows.
-    fn body_is_there(&self, page: &str, meta: &Value) -> Option<u64> {
-        let key = text(meta, "s3_key");
-        self.checked(Property::I7);
-        let tenant = page.split('/').next().unwrap_or_default();
-        if !key.starts_with(&format!("{tenant}/")) {
-            self.violated(Property::I7, format!("META of {page} points at {key}"));
-        }
-        self.checked(Property::I4);
-        let Some(body) = self.store.object(&key) else {
-            self.violated(Property::I4, format!("META of {page} points at {key}, which is not there"));
-            return None;
-        };
-        let digest = text(meta, "body_digest");
-        if !digest.is_empty() && digest != Digest::of(body.as_bytes()).to_string() {
-            self.violated(Property::I4, format!("{key} is not the body that was committed for {page}"));
-        }
-        match site::read(&body) {
-            Some((shown, revision)) if shown == page => Some(revision),
-            other => {
-                self.violated(Property::I7, format!("META of {page} shows {other:?}"));
-                None
-            }
         }
     }
 

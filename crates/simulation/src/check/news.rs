@@ -39,7 +39,7 @@ impl Checker {
             // With the old body it is none, but takes over what nobody was told of before.
             Actor::Worker => history.news = history.news.take().map(|untold| news(untold.version)),
             Actor::Foreign => history.news = None,
-            Actor::Server | Actor::Operator | Actor::Producer => {}
+            Actor::Server | Actor::Operator | Actor::Producer | Actor::ObjectLoss => {}
         }
     }
 

@@ -58,6 +58,7 @@ impl Checker {
     /// A message is about to be forgotten by its queue.
     pub fn acked(&self, message: &Message) {
         self.tells_before_it_is_acked(message);
+        self.is_replaced_before_it_is_acked(message);
         let Some(need) = self.state().needs.get(&message.number).cloned() else { return };
         self.checked(Property::I1);
         let granted = match &need {

@@ -1,0 +1,220 @@
+//! The branches of the protocol, each with a name, so that a simulation can see which of them its runs have taken.
+//!
+//! Most are rare: a worker that another one overtook, a right of which half is lost, an answer that stayed unknown. A test that never
+//! comes there shows nothing about them. `scripts/prove` fails if one is met too seldom.
+
+/// What the events are filed under. They are of level TRACE: in a function that level is off, and an event costs one comparison.
+pub const TARGET: &str = "everfresh::branch";
+
+/// Says that the protocol took this branch.
+pub fn reached(branch: Branch) {
+    tracing::trace!(target: TARGET, branch = branch.name());
+}
+
+/// The enum, all of its values and their names, from one list.
+macro_rules! branches {
+    ($($(#[$doc:meta])+ $branch:ident = $name:literal,)+) => {
+        /// A branch of the protocol. Those that take a defect of the table itself are not listed: no run meets them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Branch {
+            $($(#[$doc])+ $branch,)+
+        }
+
+        impl Branch {
+            /// All of them.
+            pub const ALL: &'static [Branch] = &[$(Branch::$branch,)+];
+
+            /// The name in the simulation's figures.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Branch::$branch => $name,)+
+                }
+            }
+        }
+    };
+}
+
+branches! {
+    // Before anything is written.
+    /// What is published covers the request.
+    Covered = "covered",
+    /// The record that earlier deliveries left of a covered request is completed.
+    CoveredSettled = "covered-settled",
+    /// A covered request's record is another request's with the same key.
+    CoveredConflict = "covered-conflict",
+    /// A covered request's record could not be completed.
+    CoveredUnsettled = "covered-unsettled",
+    /// It cannot be told whether it does.
+    TooClose = "too-close",
+    /// It cannot be told, and another request has this one's key.
+    TooCloseConflict = "too-close-conflict",
+    /// It cannot be told, but this very request was completed.
+    TooCloseReplayed = "too-close-replayed",
+    /// A reader found the published body missing.
+    BodyLost = "body-lost",
+    /// The page is pinned.
+    Pinned = "pinned",
+    /// A newer deployment published the page.
+    OlderDeploy = "older-deploy",
+    /// Another worker holds the lease.
+    LeaseSeen = "lease-seen",
+    /// The page failed lately.
+    CoolingDown = "cooling-down",
+    /// Too little time is left for a render.
+    NoTimeToBegin = "no-time-to-begin",
+
+    // claim
+    /// A crashed or failed attempt's record is taken over.
+    ClaimTakeover = "claim-takeover",
+    /// The record changed between judging and taking over.
+    ClaimTakeoverRefused = "claim-takeover-refused",
+    /// The first answer was lost: the record is recognised as this attempt's.
+    ClaimRecognised = "claim-recognised",
+    /// A transaction is at the record in this moment.
+    ClaimConflict = "claim-conflict",
+    /// The request was completed before.
+    ClaimReplayed = "claim-replayed",
+    /// Another worker is at the request.
+    ClaimHeld = "claim-held",
+    /// The request must not be handled.
+    ClaimRejected = "claim-rejected",
+    /// No answer; the record says that the claim was written.
+    ClaimUnknownThenMine = "claim-unknown-then-mine",
+    /// No answer; the record says that the claim was not written.
+    ClaimUnknownThenNot = "claim-unknown-then-not",
+    /// The claim that is given back is not this worker's any more.
+    GiveBackRefused = "give-back-refused",
+
+    // acquire and renew
+    /// The sandbox was frozen after its claim: no time is left.
+    NoTimeAfterClaim = "no-time-after-claim",
+    /// Another worker holds the lease, also if lookup saw none.
+    LeaseHeld = "lease-held",
+    /// The first answer was lost: the lease is recognised by its token.
+    LeaseRecognised = "lease-recognised",
+    /// Another worker's transaction is at the lease in this moment.
+    LeaseConflict = "lease-conflict",
+    /// No answer; the row says that the lease was taken.
+    LeaseUnknownThenMine = "lease-unknown-then-mine",
+    /// No answer; the row says that the lease was not taken.
+    LeaseUnknownThenNot = "lease-unknown-then-not",
+    /// A renewal stayed unanswered and is tried again.
+    RenewalUnknown = "renewal-unknown",
+    /// The render ended while a renewal was under way.
+    RenewalOutlastsRender = "renewal-outlasts-render",
+    /// The lease went to another worker during the render.
+    LeaseLostInRender = "lease-lost-in-render",
+
+    // render and upload
+    /// The renderer reported a failure.
+    RenderFailed = "render-failed",
+    /// The renderer panicked.
+    RenderPanicked = "render-panicked",
+    /// The render took too long.
+    RenderTimedOut = "render-timed-out",
+    /// A cache gave the answer, and it shows what it must show.
+    AnswerFromCache = "answer-from-cache",
+    /// A cache gave the answer, which is too old.
+    AnswerTooOld = "answer-too-old",
+    /// A cache gave an answer that is older than what is published.
+    AnswerOlderThanPublished = "answer-older-than-published",
+    /// The publish gate refused what was rendered.
+    GateRefused = "gate-refused",
+    /// The same content is uploaded again, for its object is missing.
+    SameContentUploaded = "same-content-uploaded",
+    /// The bucket did not take the body.
+    UploadFailed = "upload-failed",
+    /// The sandbox was frozen while it rendered: no time is left.
+    NoTimeToCommit = "no-time-to-commit",
+
+    // commit
+    /// New content is published.
+    Committed = "committed",
+    /// The old content is published under a new version.
+    CommittedUnchanged = "committed-unchanged",
+    /// The first answer was lost: the record names this attempt's commit.
+    CommitRecognised = "commit-recognised",
+    /// No answer; the record says that it was committed.
+    CommitUnknownThenDone = "commit-unknown-then-done",
+    /// No answer; the record says that it was not committed so far.
+    CommitUnknownThenNot = "commit-unknown-then-not",
+    /// No answer, and the record cannot be read either.
+    CommitUnknownUnread = "commit-unknown-unread",
+    /// Another worker took the claim over and has committed.
+    OvertakenByCommit = "overtaken-by-commit",
+    /// Another worker took the claim over and has not committed so far, or gave it back.
+    OvertakenInProgress = "overtaken-in-progress",
+    /// Another commit came first, and covers the request.
+    SupersededCovered = "superseded-covered",
+    /// Another commit came first, and it cannot be told whether it covers the request.
+    SupersededTooClose = "superseded-too-close",
+    /// Another commit came first, and does not cover the request.
+    SupersededNotCovered = "superseded-not-covered",
+    /// The lease ran out, nobody took it, and its own token revives it.
+    LeaseRevived = "lease-revived",
+    /// Whether the lease was revived is not known.
+    LeaseRevivalUnknown = "lease-revival-unknown",
+    /// The lease is another worker's, or gone, and nothing was published.
+    LeaseLostAtCommit = "lease-lost-at-commit",
+
+    // fail and give up
+    /// A failure is recorded; the lease is another worker's.
+    FailedWithoutLease = "failed-without-lease",
+    /// The lease is dropped after a failure; the claim is another worker's.
+    FailedWithoutClaim = "failed-without-claim",
+    /// After a failure neither right is left.
+    FailedWithoutRights = "failed-without-rights",
+    /// The claim is given back; the lease is another worker's.
+    GaveUpWithoutLease = "gave-up-without-lease",
+    /// The lease is dropped; the claim is another worker's.
+    GaveUpWithoutClaim = "gave-up-without-claim",
+    /// Neither right is left to give up.
+    GaveUpWithoutRights = "gave-up-without-rights",
+
+    // announce
+    /// A completed request looks again for a notification of its own.
+    ReplayLooksAgain = "replay-looks-again",
+    /// The pending notification is another request's, whose worker may still be at it.
+    NotifyLeftToOther = "notify-left-to-other",
+    /// The request's own notification is sent.
+    NotifiedOwn = "notified-own",
+    /// The request's own notification could not be sent.
+    NotifyOwnFailed = "notify-own-failed",
+    /// The notification of an operator's change is sent.
+    NotifiedForOperator = "notified-for-operator",
+    /// The notification of an operator's change could not be sent.
+    NotifyForOperatorFailed = "notify-for-operator-failed",
+    /// A notification is sent for a request whose message is gone.
+    NotifiedForOther = "notified-for-other",
+    /// A notification for a request whose message is gone could not be sent.
+    NotifyForOtherFailed = "notify-for-other-failed",
+
+    // records of one page in one batch
+    /// The leading record published, which covers the next one.
+    FollowerCovered = "follower-covered",
+    /// The leading record met an obstacle, which the next one would meet too.
+    FollowerWaits = "follower-waits",
+    /// The leading record ended without a render: the next one leads.
+    NextLeads = "next-leads",
+    /// The obstacle would end the next record for good, so it leads itself.
+    NextLeadsForItself = "next-leads-for-itself",
+    /// Another request in the batch has this one's key.
+    ConflictInBatch = "conflict-in-batch",
+    /// The record's sender computed another page.
+    OtherPage = "other-page",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_distinct_words_with_hyphens() {
+        let names: BTreeSet<&str> = Branch::ALL.iter().map(|branch| branch.name()).collect();
+        assert_eq!(names.len(), Branch::ALL.len());
+        for name in names {
+            assert!(name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'), "{name}");
+        }
+    }
+}
