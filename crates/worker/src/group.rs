@@ -91,11 +91,12 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
     outcomes
 }
 
-/// Whether the record would be done with, or given up, because of a cooldown or a failure that another one met. Then it leads too: it may
-/// have news of its own.
+/// Whether the record would be done with, or given up, because of a cooldown, an origin's cache or a failure that another one met. Then it
+/// leads too: it may have news of its own.
 fn ends(outcome: &Outcome, record: &Record<'_>) -> bool {
-    let by_cooldown = !is_changed(record) && matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } });
-    by_cooldown || matches!(outcome, Outcome::Failed { class, .. } if !class.retryable())
+    let page_waits = matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } | Busy::OriginStale { .. } });
+    let by_page = !is_changed(record) && page_waits;
+    by_page || matches!(outcome, Outcome::Failed { class, .. } if !class.retryable())
 }
 
 /// Whether the record says that its page has changed.

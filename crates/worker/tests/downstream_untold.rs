@@ -211,6 +211,26 @@ async fn a_cooldown_that_others_met_does_not_end_a_request_that_has_news() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stale_origin_that_another_met_does_not_end_a_pending_notification() {
+    let world = telling().await;
+    let sandbox = world.sandbox().await;
+    sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
+    world.origin.is_cached(Duration::from_secs(3_600), false);
+    let untold = world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!((sandbox.total(metrics::UNTOLD), world.waiting().await), (1, 1));
+    // Somebody wants the page changed, and the origin's cache has only the old one: in one batch, before the one that has to notify.
+    pause(10).await;
+    let changed = world.enqueue(PAGE).await;
+    let mut event = sandbox.receive().await;
+    event.records.sort_by_key(|record| record.message_id.as_deref() != Some(changed.as_str()));
+    assert_eq!(event.records.len(), 2);
+    let again = sandbox.handle(event, Duration::from_secs(60)).await.unwrap();
+    assert!(again.contains(&untold), "acked, and its notification is pending");
+    assert!(is_due(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_a_batch_whose_news_cannot_be_told_only_the_one_that_published_comes_again() {
     let world = telling().await;
     let sandbox = world.sandbox().await;

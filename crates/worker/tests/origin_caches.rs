@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use everfresh_core::domain::outcome::RejectReason;
 use everfresh_core::metrics;
-use everfresh_testing::{World, number, pause};
+use everfresh_testing::{World, n, number, pause, s};
 
 const PAGE: &str = "/products/42";
 
@@ -102,4 +102,23 @@ async fn older_answer_of_a_cache_does_not_replace_a_newer_page() {
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
     assert_eq!(world.waiting().await, 0, "readers ask again");
     assert!(world.dead_letters().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_older_than_a_foreign_row_does_not_replace_it() {
+    let world = cached(3_600, false).await;
+    pause(60).await;
+    world.store("acme/html/theirs", "two by them", &[]).await;
+    let row = [
+        ("s3_key", s("acme/html/theirs")),
+        ("generated_at", n(world.now_ms() / 1000)),
+        ("revalidate_seconds", n(1)),
+        ("etag", s("\"theirs\"")),
+    ];
+    world.put(&world.pk(PAGE), "META", &row).await;
+    pause(10).await;
+    let sandbox = world.sandbox().await;
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.turn().await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "two by them", "the cache has the page from before");
 }

@@ -286,3 +286,21 @@ async fn the_ttl_of_a_published_row_is_ignored() {
     sandbox.turn().await;
     assert!(!world.meta(PAGE).await.unwrap().contains_key("ttl"), "and our commit takes it away");
 }
+
+#[tokio::test(start_paused = true)]
+async fn pointer_set_on_a_foreign_row_during_a_render_is_not_overwritten() {
+    let world = World::new().await;
+    assert!(Helper::acquire(&world, 30).await.unwrap().commit("theirs").await);
+    let sandbox = world.sandbox().await;
+    world.origin.takes(Duration::from_secs(5));
+    world.enqueue(PAGE).await;
+    tokio::join!(sandbox.turn(), async {
+        pause(2).await;
+        // Another helper keeps versions, and moves the pointer alone.
+        let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
+        let update = update.key("pk", s(world.pk(PAGE))).key("sk", s("META")).update_expression("SET current_sk = :sk");
+        update.expression_attribute_values(":sk", s("VER#theirs")).send().await.unwrap();
+    });
+    assert_eq!(sandbox.total(metrics::COMMITTED), 0);
+    assert_eq!(text(&world.meta(PAGE).await.unwrap(), "current_sk"), "VER#theirs");
+}

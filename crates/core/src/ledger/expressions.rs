@@ -111,13 +111,15 @@ pub(crate) fn meta_is(has_version: bool, has_pointer: bool) -> String {
 }
 
 /// META is the foreign row that lookup saw. Without the first part, pinning a foreign row (which adds a version and keeps key and
-/// time) would not be noticed; the ETag tells apart two foreign commits of one second, where there is one.
+/// time) would not be noticed, nor without the second another foreign writer that only moves the pointer; the ETag tells apart two
+/// foreign commits of one second, where there is one.
 pub(crate) fn meta_is_foreign(has_etag: bool) -> String {
     let etag = if has_etag { "etag = :seen_etag".to_owned() } else { none("etag") };
     let version = none("#version");
     // A range, for a helper may write fractions of a second and we read whole ones.
     let time = "generated_at >= :seen_generated AND generated_at < :seen_generated_end";
-    format!("{version} AND s3_key = :seen_key AND {time} AND {etag}")
+    let pointer = none("current_sk");
+    format!("{version} AND {pointer} AND s3_key = :seen_key AND {time} AND {etag}")
 }
 
 /// META is this version of ours.

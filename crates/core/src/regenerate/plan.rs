@@ -94,7 +94,7 @@ impl Regenerator {
     /// What the render must show. An answer that is made now shows everything; one out of the origin's cache may not.
     fn demand(&self, job: &Job<'_>, state: &PageState, judged: &Judged) -> Demand {
         let epsilon_ms = self.settings.ladder.epsilon_ms;
-        let published_ms = state.meta.as_ref().and_then(|meta| meta.believable_source_ms(self.now_ms(), epsilon_ms));
+        let published_ms = state.meta.as_ref().and_then(|meta| self.published_ms(meta));
         let invalidated = matches!(
             judged.freshness,
             Freshness::Stale { why: Why::Invalidated } | Freshness::Expired { why: Why::Invalidated }
@@ -106,6 +106,14 @@ impl Regenerator {
             not_before_ms: changed_ms.map_or(0, |changed_ms| changed_ms.saturating_add(epsilon_ms)),
             published_ms,
         }
+    }
+
+    /// When the published version's render began. A foreign row does not say: at the latest when it was written.
+    fn published_ms(&self, meta: &Meta) -> Option<u64> {
+        let now_ms = self.now_ms();
+        let written_ms = || seconds::to_ms(meta.generated_at).saturating_add(1_000).min(now_ms);
+        let began_ms = meta.believable_source_ms(now_ms, self.settings.ladder.epsilon_ms);
+        began_ms.or_else(|| meta.is_foreign().then(written_ms))
     }
 
     /// Whether what is published covers the request.
