@@ -121,7 +121,8 @@ impl Profile {
             },
             rates: rates(rng),
             bursts: if rng.bool() { BURSTS[rng.usize(0..BURSTS.len())] } else { &[] },
-            lease_outage_ms: (rng.u8(0..3) == 0).then(|| [8_000, 20_000, 40_000][rng.usize(0..3)]),
+            lease_outage_ms: (rng.u8(0..6) < if crowded { 4 } else { 2 })
+                .then(|| [8_000, 20_000, 40_000][rng.usize(0..3)]),
             forgets_tokens: rng.u8(0..3) == 0,
             invocations: Invocations {
                 killed: [0, 8, 15][rng.usize(0..3)],
@@ -168,11 +169,11 @@ fn ladder(rng: &mut fastrand::Rng) -> Ladder {
         ..Ladder::default()
     };
     let short = Ladder { render_deadline_ms: 16_000, function_timeout_ms: 20_000, claim_expiry_ms: 22_000, ..usual };
-    match rng.u8(0..6) {
+    match rng.u8(0..8) {
         0 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..usual },
         1 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..short },
         2 => short,
-        3 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
+        3..6 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
         _ => usual,
     }
 }

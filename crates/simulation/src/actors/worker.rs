@@ -46,11 +46,6 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
             continue;
         }
         let fate = fate(&sim, &mut rng);
-        let stops = fate.freeze().filter(|freeze| freeze.stopped != Stopped::Nothing);
-        if stops.is_some() {
-            // Its clock is about to be set; what the old sandbox has learnt would hide that.
-            sandbox = Sandbox::new(&sim, &mut rng);
-        }
         sim.wire.note(|| format!("worker {index} receives {}", names(&messages)));
         let again = rng.bool();
         match invoke(&sim, &sandbox, index, &messages, fate, again, rng.fork()).await {
@@ -84,6 +79,12 @@ async fn invoke(
 ) -> Option<Result<(SqsBatchResponse, Metrics), BatchError>> {
     let mut event = SqsEvent::default();
     event.records = sim.queues.records(messages);
+    let mut fate = fate;
+    if let Fate::FreezesAfter(_, freeze) = &mut fate
+        && !sandbox.knows_the_time(sim).await
+    {
+        freeze.stopped = Stopped::Nothing;
+    }
     let frozen = fate.freeze().map_or(Duration::ZERO, |freeze| freeze.time);
     let frozen_ms = i64::try_from(frozen.as_millis()).unwrap_or(i64::MAX);
     let stopped = fate.freeze().map_or(Stopped::Nothing, |freeze| freeze.stopped);
@@ -186,6 +187,7 @@ fn fate(sim: &Sim, rng: &mut fastrand::Rng) -> Fate {
 /// A worker's process and its clock.
 struct Sandbox {
     worker: Worker,
+    ledger: Ledger,
     clock: MachineClock,
 }
 
@@ -219,7 +221,14 @@ impl Sandbox {
         let regenerator = Regenerator::new(ledger, artifacts, Arc::new(sim.sites.clone()), settings)
             .telling(Downstream::new(&clients, &downstream));
         let worker = Worker::new(sim.config.clone(), regenerator, &clients, stack.clone(), 10);
-        Self { worker, clock }
+        let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
+        Self { worker, ledger, clock }
+    }
+
+    /// Whether AWS has answered this sandbox. Before that it has nothing but its wall clock, which a freeze without timers has to set twice.
+    async fn knows_the_time(&self, sim: &Sim) -> bool {
+        let Some(page) = sim.pages.keys().next() else { return false };
+        self.ledger.lookup(page).await.is_ok() && self.ledger.time().error_ms().is_some()
     }
 }
 
