@@ -1,5 +1,5 @@
 //! An HTTP server on one loopback port: the engines for other processes (the CLI, `aws --endpoint-url`, a script in any language), or
-//! whatever else answers a request. Of the engines' [callers] some things are demanded.
+//! whatever else answers a request. Of the engines' callers some things are demanded.
 
 mod callers;
 
@@ -80,7 +80,7 @@ impl Port {
         self.address.port()
     }
 
-    /// Starts to answer with `engines` those who sign, as the module [`callers`] says.
+    /// Starts to answer with `engines` those who sign, as the module `callers` says.
     pub fn serve(self, engines: Engines) -> io::Result<Gateway> {
         let callers = Callers::of(self.number());
         self.serve_with(move |request| {
