@@ -69,7 +69,7 @@ pub fn unmodified_since(date: &str, modified_at: u64) -> bool {
     }
 }
 
-/// A moment in seconds as HTTP writes it; see [`LAST_HTTP_SECOND`].
+/// A moment in seconds as HTTP writes it; at most `LAST_HTTP_SECOND`.
 pub fn http_date(seconds: u64) -> String {
     httpdate::fmt_http_date(http_time(seconds))
 }
