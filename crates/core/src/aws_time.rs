@@ -10,7 +10,7 @@
 //! | Fault | Answer |
 //! |---|---|
 //! | the wall clock is stepped, also while a call is in flight | nothing here is measured by it |
-//! | the monotonic clock drifts | bounds widen with their age, by [`DRIFT`] |
+//! | the monotonic clock drifts | bounds widen with their age, by `DRIFT` |
 //! | the monotonic clock stood still while the sandbox was frozen | it now disagrees with the wall clock: the error is unknown until the next answer |
 //! | both stood still | not noticed before the next answer; the guess is behind AWS, so that a version claims too little, never too much |
 

@@ -13,7 +13,7 @@
 //! | control characters and bidirectional controls | escaped, like `\u000a` |
 //!
 //! A [`PageKey`](crate::domain::page_key::PageKey) shows itself in this form with its hash behind it, by which its rows are found. Whatever
-//! else is logged, by Everfresh or by a library, goes through [`line`] on its way out (`logs`).
+//! else is logged, by Everfresh or by a library, goes through [`line()`] on its way out (`logs`).
 
 use std::borrow::Cow;
 use std::fmt::Write;
