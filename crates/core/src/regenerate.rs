@@ -206,8 +206,8 @@ impl Regenerator {
             }
         };
         let mut publication = self.publication(job, &state, &passed, source_ms);
-        if cached && Some(source_ms) < demand.published_ms {
-            // The same content once more claims what it claimed before; other content would take the page back in time.
+        if cached && demand.may_be_older_than_published(source_ms, self.settings.ladder.epsilon_ms) {
+            // The same content once more claims what it claimed before; other content might take the page back in time.
             reached(Branch::AnswerOlderThanPublished);
             if !publication.unchanged {
                 return self.origin_is_stale(job, rights, self.now_ms()).await;

@@ -60,13 +60,11 @@ pub(crate) const FAULTS: &[Scope] = &[
     Scope {
         name: "cached",
         about: "a cache at the origin answers two changes with what it had; clocks are off",
-        workers: 2,
-        runs: 3,
-        last_tick: 5,
+        runs: 2,
+        last_tick: 4,
         epsilon: 2,
         skews: &[Some(-1), Some(1)],
-        batches: true,
-        budget: Budget { cached: 2, ..NOTHING },
+        budget: Budget { cached: 1, ..NOTHING },
         reaches: &[Event::OriginStale, Event::CachedAnswerPublished, Event::Committed, Event::AlreadyCovered],
         ..BASE
     },
@@ -76,7 +74,7 @@ pub(crate) const FAULTS: &[Scope] = &[
         last_tick: 1,
         batches: true,
         messages: &[change(0), repeat(1), change(2)],
-        budget: Budget { lost: 1, claim_ages: 1, duplicates: 1, ..NOTHING },
+        budget: Budget { lost: 1, lease_ages: 1, claim_ages: 1, duplicates: 1, ..NOTHING },
         reaches: &[Event::CoveredRecordSettled, Event::LostCommitFoundDone],
         quick: false,
         ..BASE

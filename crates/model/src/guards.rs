@@ -72,6 +72,8 @@ pub enum Guard {
     SweepTakesLease,
     /// An answer out of the origin's cache is dated by its age, and not published where it cannot show every change in hand.
     AgeDatesTheAnswer,
+    /// Such an answer replaces other content only if it is surely newer, both workers' clock errors allowed for.
+    CachedAnswerKeepsDistance,
     /// Completing the record of a covered request removes its owner.
     SettlingDropsOwner,
 }

@@ -28,14 +28,18 @@ impl Everfresh {
         let made = self.now(s, w) - (s.clock - kept_at);
         let newest = in_hand(s, w).map(|m| s.msgs[m].sent).max();
         let shows_all = newest.is_none_or(|sent| made >= sent + self.scope.epsilon);
+        // Two workers' clocks are compared, so the distance is two errors.
         let published = s.workers[w].seen.and_then(|meta| meta.source_ms);
-        if s.workers[w].skew.is_none() || !shows_all || Some(made) < published {
+        let older = published.is_some_and(|published| made < published + 2 * self.scope.epsilon);
+        let same = unchanged(s.workers[w].seen, rev);
+        let distance_kept = !older || same || !self.guards.on(Guard::CachedAnswerKeepsDistance);
+        if s.workers[w].skew.is_none() || !shows_all || !distance_kept {
             self.note(Event::OriginStale);
             s.workers[w].at = At::GiveBack;
             return;
         }
         self.note(Event::CachedAnswerPublished);
-        self.rendered(s, w, Some(made), rev);
+        self.rendered(s, w, if older && same { published } else { Some(made) }, rev);
     }
 
     fn rendered(&self, s: &mut State, w: usize, source_ms: Option<Tick>, rev: Rev) {

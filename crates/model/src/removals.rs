@@ -32,7 +32,8 @@ impl Removal {
 
     /// Whether it ends early enough for every build: what breaks nothing must be searched whole.
     pub fn quick(&self) -> bool {
-        matches!(self.expect, Expect::Breaks(_)) && !self.guards.contains(&NewAttemptPerLeader)
+        let slow = [NewAttemptPerLeader, SettlingDropsOwner];
+        matches!(self.expect, Expect::Breaks(_)) && !self.guards.iter().any(|guard| slow.contains(guard))
     }
 }
 
@@ -76,6 +77,7 @@ pub const REMOVALS: &[Removal] = &[
     breaks(GONE, &[PurgePins], &["purge"]),
     breaks(I4, &[SweepTakesLease], &["sweep"]),
     breaks(I1, &[AgeDatesTheAnswer], &["cached"]),
+    breaks(I2_OLDER, &[CachedAnswerKeepsDistance], &["cached"]),
     breaks(I1, &[SettlingDropsOwner], &["settled"]),
     breaks(I2_OLDER, &[MetaCondition, LockTokenCondition], &["core"]),
     breaks(I3, &[MetaCondition, ClaimOwnerOnCommit], &["core"]),

@@ -167,7 +167,7 @@ impl Everfresh {
         s.workers[w].saw_failure = s.health.cooldown;
         if covered == Coverage::Covered {
             self.note(Event::AlreadyCovered);
-            s.workers[w].at = match self.unsettled(s, w, sees_expired) {
+            s.workers[w].at = match self.unsettled(s, w) {
                 _ if !self.guards.on(Guard::FollowersNeedOwnCommit) => At::AckAll,
                 Some(row) => At::Settle(row),
                 None => At::AckLead,
@@ -188,10 +188,10 @@ impl Everfresh {
     }
 
     /// The record that earlier deliveries of a covered request left, unless a worker is at it.
-    fn unsettled(&self, s: &State, w: usize, sees_expired: bool) -> Option<Req> {
+    fn unsettled(&self, s: &State, w: usize) -> Option<Req> {
         let lead = s.workers[w].lead;
         let row = s.reqs[self.plan(lead).key as usize].filter(|row| !row.past_ttl)?;
-        let live = row.status == Status::Started && row.owner != 0 && !(row.aged && sees_expired);
+        let live = row.status == Status::Started && row.owner != 0 && !row.aged;
         (row.status != Status::Completed && !live && self.same_payload(s, lead)).then_some(row)
     }
 

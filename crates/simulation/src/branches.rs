@@ -11,8 +11,10 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
+type Listener = Box<dyn Fn(&str)>;
+
 thread_local! {
-    static LISTENER: RefCell<Option<Box<dyn Fn(&str)>>> = RefCell::default();
+    static LISTENER: RefCell<Option<Listener>> = RefCell::default();
 }
 
 /// Lets branches be heard in this process. Before anything else: the SDK draws by chance for its own log lines, and must do so in the first

@@ -30,6 +30,14 @@ pub(super) struct Demand {
     pub(super) published_ms: Option<u64>,
 }
 
+impl Demand {
+    /// Twice ε: two workers' clocks are compared, and each may be off by ε.
+    pub(super) fn may_be_older_than_published(&self, source_ms: u64, epsilon_ms: u64) -> bool {
+        let surely_newer_ms = |published_ms: u64| published_ms.saturating_add(epsilon_ms.saturating_mul(2));
+        self.published_ms.is_some_and(|published_ms| source_ms < surely_newer_ms(published_ms))
+    }
+}
+
 /// What the published version is to a request.
 struct Judged {
     coverage: Coverage,
