@@ -103,7 +103,7 @@ impl Profile {
     pub fn draw(seed: u64) -> Self {
         let rng = &mut fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1));
         // Many workers on few pages, which are frozen often: they overtake each other.
-        let crowded = rng.u8(0..5) < 2;
+        let crowded = rng.bool();
         let workers = LEAST_WORKERS + if crowded { 5 } else { [0, 1, 2, 5][rng.usize(0..4)] };
         let pages = if crowded { rng.usize(1..=2) } else { [1, 2, 5, 5, 12][rng.usize(0..5)] };
         Self {
@@ -115,7 +115,7 @@ impl Profile {
             duplicates: [0, 8, 60][rng.usize(0..3)],
             ladder: ladder(rng),
             manner: Manner {
-                failing: [0, 60, 400][rng.usize(0..3)],
+                failing: if crowded { [60, 400][rng.usize(0..2)] } else { [0, 60, 400][rng.usize(0..3)] },
                 slowest_ms: [50, 2_000, 15_000, 20_000, 45_000][rng.usize(0..5)],
                 cached: [0, 0, 0, 70][rng.usize(0..4)],
             },
@@ -169,11 +169,11 @@ fn ladder(rng: &mut fastrand::Rng) -> Ladder {
         ..Ladder::default()
     };
     let short = Ladder { render_deadline_ms: 16_000, function_timeout_ms: 20_000, claim_expiry_ms: 22_000, ..usual };
-    match rng.u8(0..8) {
+    match rng.u8(0..9) {
         0 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..usual },
         1 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..short },
         2 => short,
-        3..6 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
+        3..7 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
         _ => usual,
     }
 }
