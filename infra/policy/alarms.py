@@ -18,7 +18,7 @@ LOOKS_AT = {
     "DuplicatesPrevented": ("duplicates_prevented received", "worker"),
     "HashMismatches": ("hash_mismatches", "worker"),
     "UnknownVersions": ("unknown_version", "worker"),
-    "Untold": ("untold", "worker"),
+    "NotificationsPending": ("notifications_pending", "worker"),
     "ConfigurationSkew": ("configuration_skew", "worker"),
     "Unavailable": ("unavailable fresh stale expired missing", "serve"),
     "BodiesLost": ("bodies_lost", "serve"),
@@ -27,10 +27,10 @@ LOOKS_AT = {
 }
 # Those that go off at the first.
 COUNTING = {
-    "DeadLetters", "HashMismatches", "UnknownVersions", "Untold", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
+    "DeadLetters", "HashMismatches", "UnknownVersions", "NotificationsPending", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
 }  # fmt: skip
 # Those on what is tried again and again until somebody does something.
-LASTING = {"Untold", "ConfigurationSkew"}
+LASTING = {"NotificationsPending", "ConfigurationSkew"}
 
 READERS = " + ".join(f"FILL({kind}, 0)" for kind in ("fresh", "stale", "expired", "missing", "unavailable"))
 # What brings the old version back. Nothing that a producer can cause by itself, as it can a mismatch of hashes.
@@ -137,7 +137,7 @@ def metrics(stack):
     put("alarms Resources OldestMessage Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-low-priority"}),
     put("alarms Resources DeadLetters Properties Dimensions 0 Value", {"Ref": "Stack"}),
     put("alarms Resources DeadLetters Properties MetricName", "NumberOfMessagesSent"),
-    put("alarms Resources Untold Properties MetricName", "busy"),
+    put("alarms Resources NotificationsPending Properties MetricName", "busy"),
     put("alarms Resources BodiesLost Properties Namespace", "AWS/Lambda"),
     put("alarms Resources FailureRate Properties Metrics 1 MetricStat Metric MetricName", "rejected"),
     put("alarms Resources WorkerErrors Properties MetricName", "Throttles"),
@@ -191,8 +191,8 @@ def alarmed(stack):
     put(f"{RESOURCES} Alarms {PROPERTIES} Parameters StalenessMilliseconds", 300000),
     put("alarms Resources OldestMessage Properties Threshold", 300),
     put("alarms Resources OldestLowPriorityMessage Properties Threshold", 600),
-    put("alarms Resources Untold Properties EvaluationPeriods", 3),
-    put("alarms Resources Untold Properties DatapointsToAlarm", 1),
+    put("alarms Resources NotificationsPending Properties EvaluationPeriods", 3),
+    put("alarms Resources NotificationsPending Properties DatapointsToAlarm", 1),
     drop("alarms Resources ConfigurationSkew Properties DatapointsToAlarm"),
     rewrite("crates/core/src/domain/disposition.rs", "15 * MINUTE", "30 * MINUTE"),
 )

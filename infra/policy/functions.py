@@ -13,7 +13,7 @@ LADDER = {
 }  # fmt: skip
 # What the serving function does without these variables: the code is asked whether that is so.
 SERVE_DEFAULTS = {
-    "EVERFRESH_VISIT_MS": ("wait_ms.saturating_add(3_000).max(8_000)", lambda wait_ms: max(8_000, wait_ms + 3_000)),
+    "EVERFRESH_RESPONSE_DEADLINE_MS": ("wait_ms.saturating_add(3_000).max(8_000)", lambda wait_ms: max(8_000, wait_ms + 3_000)),
     "EVERFRESH_FUNCTION_TIMEOUT_MS": ("15_000", lambda _: 15_000),
 }
 
@@ -34,7 +34,7 @@ SERVE_DEFAULTS = {
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables EVERFRESH_LEASE_MS"),
     rewrite("crates/core/src/config/ladder.rs", "lease_ms: 30_000", "lease_ms: 45_000"),
     drop(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_FUNCTION_TIMEOUT_MS"),
-    put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_VISIT_MS", 8000),
+    put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_RESPONSE_DEADLINE_MS", 8000),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Timeout", 25),
     rewrite("crates/serve/src/settings.rs", "AFTER_REPLY_MS: u64 = 3_000", "AFTER_REPLY_MS: u64 = 8_000"),
     rewrite("crates/serve/src/settings.rs", ".max(8_000)", ".max(6_000)"),
@@ -94,9 +94,9 @@ def visits(stack):
         serve = stack.main(ReaderWait=wait).resources(LAMBDA)["ServeFunction"]
         told = serve["Environment"]["Variables"]
         wait_ms = int(told["EVERFRESH_WAIT_MS"])
-        visit_ms, function_ms = (int(told.get(name, default(wait_ms))) for name, (_, default) in SERVE_DEFAULTS.items())
-        if not wait_ms + for_body_ms <= visit_ms <= function_ms - after_reply_ms:
-            yield f"the serving function does not start with ReaderWait {wait}: a visit of {visit_ms} ms in {function_ms} ms"
+        response_deadline_ms, function_ms = (int(told.get(name, default(wait_ms))) for name, (_, default) in SERVE_DEFAULTS.items())
+        if not wait_ms + for_body_ms <= response_deadline_ms <= function_ms - after_reply_ms:
+            yield f"the serving function does not start with ReaderWait {wait}: a visit of {response_deadline_ms} ms in {function_ms} ms"
         if function_ms != serve["Timeout"] * 1000:
             yield f"the serving function takes {function_ms} ms for its time-out, which is {serve['Timeout']} s"
 
@@ -112,7 +112,7 @@ SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables
     put(f"{SERVE_VARIABLES} EVERFRESH_LEASE_MS", "30000"),
     put(f"{WORKER_VARIABLES} EVERFRESH_RENDER_DEADLINE_MS", ""),
     put(f"{SERVE_VARIABLES} EVERFRESH_TAG_HEADER", {"Ref": "Nonsense"}),
-    rewrite("crates/core/src/downstream/settings.rs", '"EVERFRESH_CDN_DISTRIBUTION"', '"EVERFRESH_CDN"'),
+    rewrite("crates/core/src/notifier/settings.rs", '"EVERFRESH_CDN_DISTRIBUTION"', '"EVERFRESH_CDN"'),
     rewrite("crates/worker/src/settings.rs", '"EVERFRESH_MAX_ATTEMPTS"', '"EVERFRESH_TRIES"'),
     rewrite("crates/serve/src/settings.rs", 'needed("EVERFRESH_QUEUE_URL")', 'needed("EVERFRESH_LOW_PRIORITY_QUEUE_URL")'),
     rewrite("crates/serve/src/settings.rs", '"EVERFRESH_PREVIEW_KEYS"', '"EVERFRESH_EVENT_TARGET"'),
@@ -120,7 +120,7 @@ SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables
 )
 def environment(stack):
     shared = stack.sources["crates/core/src/environment.rs"]
-    workers = stack.sources["crates/core/src/downstream/settings.rs"]
+    workers = stack.sources["crates/core/src/notifier/settings.rs"]
     for name, code in (("WorkerFunction", stack.code("worker/src") + workers), ("ServeFunction", stack.code("serve/src"))):
         code += shared
         needed = set(re.findall(r'\.needed\(\s*"(\w+)"', code))

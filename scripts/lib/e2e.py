@@ -333,7 +333,7 @@ def commit_is_announced(e):
     event = eventually(60, "the event is heard", lambda: next((event for event in events() if event["detail"]["path"] == path), None))
     assert (event["source"], event["detail-type"]) == ("everfresh", "Page Regenerated"), event
     assert (event["detail"]["tenant"], event["detail"]["version"], event["detail"]["status"]) == ("demo", e.version(path), 200), event
-    eventually(30, "the mark is gone", lambda: "downstream_due" not in e.row(path, "META"))
+    eventually(30, "the mark is gone", lambda: "pending_notification" not in e.row(path, "META"))
     carried = (e.get(path).getheader("cache-tag") or "").split(",")
     assert carried[0] == own, carried
     e.send({"tag": tag})

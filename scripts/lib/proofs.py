@@ -23,27 +23,27 @@ FAULTS = ["fail-before", "fail-after", "lose-response", "cut", "delay", "duplica
           "edit-during-render", "origin-fails", "origin-redirects", "origin-unreachable", "origin-hangs", "origin-empty",
           "renderer-panics", "origin-forbidden", "origin-cache", "object-loss", "lease-outage", "forgotten-token",
           "other-configuration", "freeze-stops-timers", "freeze-stops-clocks",
-          "deaf-listeners", "invalidate-path", "invalidate-prefix", "pin", "unpin", "purge", "roll-back",
+          "notification-outage", "invalidate-path", "invalidate-prefix", "pin", "unpin", "purge", "roll-back",
           "foreign-commit", "foreign-pointer"]
 OUTCOMES = ["committed", "unchanged", "already_covered", "replayed", "busy", "too_close", "superseded", "pinned", "failed",
-            "rejected", "hash_mismatches", "untold"]
+            "rejected", "hash_mismatches", "notifications_pending"]
 # What is checked: the invariants, and what follows from them.
-PROPERTIES = ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "Pin", "Rights", "Readers", "News"]
+PROPERTIES = ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "Pin", "Rights", "Readers", "Notifications"]
 # Refusals by DynamoDB that the code must tell apart. Conflicts, throttling and transactions in progress are faults of the wire.
 REFUSALS = ["ConditionalCheckFailed on META", "ConditionalCheckFailed on LOCK", "ConditionalCheckFailed on REQ",
             "ConditionalCheckFailedException on LOCK", "ConditionalCheckFailedException on REQ"]
 # Each guard of the protocol that can be taken away on the wire; the first three are found soonest, and are tried in every build.
 GUARDS = ["busy-is-not-acked", "upload-before-commit", "source-before-render", "meta-condition", "acquire-free",
           "lock-token-condition", "claim-once", "takeover-exact", "takeover-of-expired", "give-back-conditioned",
-          "coverage-epsilon", "foreign-row-covers-nobody", "reject-before-ack", "pin-moves-meta", "news-is-marked",
-          "news-is-found", "operators-news-is-marked", "clock-steps-are-noticed"]
+          "coverage-epsilon", "foreign-row-covers-nothing", "reject-before-ack", "pin-moves-meta", "notification-is-marked",
+          "notification-is-found", "operator-notification-is-marked", "clock-steps-are-noticed"]
 # Suites with a promise of their own.
 SUITES = [("Redelivery finishes what a crash left, with one commit per request", ["crashes", "every_await", "chaos"]),
-          ("What is published the CDN forgets and listeners hear of, whoever dies in between", ["downstream", "downstream_untold"]),
+          ("What is published the CDN forgets and listeners hear of, whoever dies in between", ["notifications", "notifications_pending"]),
           ("Readers get a page while DynamoDB, S3 or SQS are down, hung or throttled", ["outages", "stampede"]),
           ("The wish for a new page is sent although the sandbox is frozen after the reply", ["freeze"]),
           ("Rows of other languages' helpers are read, replaced and never misread; 1,000 rounds of turns",
-           ["interop", "others_languages", "others_rows", "others_pointers"]),
+           ["interop", "foreign_writers", "foreign_rows", "foreign_pointers"]),
           ("Nobody reads another tenant's page, whatever the host, path, header or cookie says",
            ["hosts", "keys", "requests", "previews"]),
           ("Over HTTP only what is signed, now and once, is believed", ["trigger", "trigger_attacks"]),

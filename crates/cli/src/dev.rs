@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
-use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clients::{ClientTimeouts, Clients};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Ladder;
 use everfresh_core::stack::Stack;
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         format!("cannot listen on 127.0.0.1:{}: choose another port for readers with --port", args.port)
     })?;
     let engines = Engines::open(&dir, port.number()).await?;
-    let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER);
+    let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::WORKER);
     let visibility = u32::try_from(settings.worker.regenerate.ladder.visibility_ms.div_ceil(1000));
     let stack = stack::provision(&clients, visibility.context("EVERFRESH_VISIBILITY_MS is too long")?).await?;
     let config = config_file(&args, target, &settings, &dir)?;
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     }
     let worker = Arc::new(worker(&settings, &config, &clients)?);
     let gateway = port.serve(engines.clone()).context("starting the gateway")?;
-    let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::READER);
+    let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::READER);
     let readers = readers::open(front_door, &config::read(&config)?, &reading, settings.serving.clone())?;
     let endpoints = Endpoints {
         aws: gateway.url(),

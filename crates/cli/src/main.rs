@@ -23,7 +23,7 @@ use everfresh_worker::render::templates::TemplateProcess;
 use tokio::runtime::Runtime;
 
 use crate::args::{Args, Command, ConfigCommand, PageCommand, PreviewCommand, RequestCommand};
-use crate::output::{Log, NobodyReads, note};
+use crate::output::{Log, OutputClosed, note};
 
 fn main() -> ExitCode {
     // `dev` starts this executable again for each template that it renders.
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<NobodyReads>() => ExitCode::SUCCESS,
+        Err(error) if error.is::<OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {
             note!("error: {}", in_one_line(&error));
             ExitCode::FAILURE

@@ -23,15 +23,15 @@ pub(crate) use {note, say};
 
 /// Whoever read standard output has gone, and has all that they wanted.
 #[derive(Debug)]
-pub(crate) struct NobodyReads;
+pub(crate) struct OutputClosed;
 
-impl fmt::Display for NobodyReads {
+impl fmt::Display for OutputClosed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("nobody reads standard output any more")
     }
 }
 
-impl std::error::Error for NobodyReads {}
+impl std::error::Error for OutputClosed {}
 
 pub(crate) fn line(text: fmt::Arguments<'_>) -> anyhow::Result<()> {
     bytes(format!("{}\n", on_one_line(&text.to_string())).as_bytes())
@@ -46,7 +46,7 @@ pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
 pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(NobodyReads.into()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(OutputClosed.into()),
         done => done.context("standard output cannot be written"),
     }
 }

@@ -134,7 +134,7 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use everfresh_core::clients::Patience;
+    use everfresh_core::clients::ClientTimeouts;
     use everfresh_core::clock::Clock;
     use everfresh_local::engines::Engines;
     use everfresh_local::faults::Faults;
@@ -161,7 +161,7 @@ mod tests {
     #[tokio::test]
     async fn figures_that_nobody_reads_do_not_pile_up() {
         let engines = Engines::memory(Clock::system()).await.unwrap();
-        let clients = InProcess::new(engines, Faults::none()).clients(Clock::system(), Patience::READER);
+        let clients = InProcess::new(engines, Faults::none()).clients(Clock::system(), ClientTimeouts::READER);
         let stack = stack::provision(&clients, 60).await.unwrap();
         let config = "[tenant.acme]\nhosts = [\"www.acme.example\"]\nrender = { templates = \"site/\" }\n";
         let mut settings = crate::settings::Settings::from_env().unwrap();

@@ -94,14 +94,14 @@ mod tests {
             ("EVERFRESH_MAX_ATTEMPTS", "2"),
             ("EVERFRESH_CONCURRENCY", "3"),
             ("EVERFRESH_SINGLE_TENANT", "true"),
-            ("EVERFRESH_MEMORY_MS", "0"),
+            ("EVERFRESH_CACHE_TTL_MS", "0"),
             ("EVERFRESH_WAIT_MS", "1000"),
             ("EVERFRESH_DEBUG_HEADER", "false"),
         ])
         .unwrap();
         let Settings { worker, serving, ignored, .. } = settings;
         assert_eq!((worker.regenerate.deploy, worker.regenerate.max_attempts, worker.concurrency), (7, 2, 3));
-        assert_eq!((serving.deploy, serving.memory_ms, serving.wait_ms, serving.debug_header), (7, 0, 1_000, false));
+        assert_eq!((serving.deploy, serving.cache_ttl_ms, serving.wait_ms, serving.debug_header), (7, 0, 1_000, false));
         assert!(worker.layout.single_tenant && serving.layout.single_tenant && ignored.is_empty());
     }
 
@@ -133,7 +133,7 @@ mod tests {
         for (variable, value) in [
             (FUNCTION_TIMEOUT, "soon"),
             ("EVERFRESH_MAX_ATTEMPTS", "many"),
-            ("EVERFRESH_MEMORY_MS", "-1"),
+            ("EVERFRESH_CACHE_TTL_MS", "-1"),
             ("EVERFRESH_EARLY_REFRESH_PERCENT", "51"),
             ("EVERFRESH_RAW_KEYS", "yes"),
         ] {

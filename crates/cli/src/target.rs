@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use aws_types::SdkConfig;
-use everfresh_core::clients::{Clients, Explicit, Patience, Reach, aws_sdk_config, plain_http_client};
+use everfresh_core::clients::{ClientTimeouts, Clients, Explicit, Network, aws_sdk_config, plain_http_client};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::{Config, Ladder};
 use everfresh_core::domain::artifact::locate;
@@ -113,7 +113,7 @@ impl Target {
             region: endpoints.region,
             access_key: endpoints.access_key,
             secret_key: endpoints.secret_key,
-            patience: Patience::WORKER,
+            timeouts: ClientTimeouts::WORKER,
             clock: Clock::system(),
             retry_partition: None,
         });
@@ -123,7 +123,7 @@ impl Target {
     }
 
     async fn on_aws(name: &str) -> anyhow::Result<Self> {
-        let config = aws_sdk_config(Patience::WORKER, Reach::Desk).await;
+        let config = aws_sdk_config(ClientTimeouts::WORKER, Network::Workstation).await;
         let Some(region) = config.region().cloned() else {
             bail!("--stack {name}: no AWS region is set: set AWS_REGION, or `region` in your AWS profile");
         };

@@ -305,8 +305,8 @@ fn wrong_settings_in_the_environment_give_one_clear_line() {
     let folder = tempfile::tempdir().unwrap();
     for (variable, value) in [
         ("EVERFRESH_MAX_ATTEMPTS", "many"),
-        ("EVERFRESH_MEMORY_MS", "soon"),
-        ("EVERFRESH_VISIT_MS", "1"),
+        ("EVERFRESH_CACHE_TTL_MS", "soon"),
+        ("EVERFRESH_RESPONSE_DEADLINE_MS", "1"),
         ("EVERFRESH_CONFIG", "s3://bucket/everfresh.toml"),
     ] {
         // With a port that is taken it ends even if it does not mind.

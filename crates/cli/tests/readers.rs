@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use everfresh_core::clock::Clock;
-use everfresh_serve::rules::signature::{Letter, RevalidateKeys};
+use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
 use support::{Dev, EVERFRESH, everfresh, text};
 
 /// One request as a browser sends it, and the whole answer.
@@ -79,7 +79,7 @@ fn loopback_names_reach_the_demo_and_unknown_hosts_are_refused() {
 fn trigger(dev: &Dev, keys: &str, nonce: &str, signed_for: &str, host: &str) -> String {
     let timestamp = (Clock::system().now_ms() / 1000).to_string();
     let (target, body) = ("/_everfresh/revalidate", r#"{"path":"/about"}"#);
-    let letter = Letter {
+    let letter = SignedRequest {
         method: "POST",
         host: signed_for,
         target,

@@ -46,7 +46,7 @@ pub struct Clients {
 
 /// How long a call may take and how often it is tried.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ClientTimeouts {
     /// Until a connection stands.
     pub connect: Duration,
     /// One attempt, from request to the last byte of the answer.
@@ -57,7 +57,7 @@ pub struct Patience {
     pub attempts: u32,
 }
 
-impl Patience {
+impl ClientTimeouts {
     /// For the worker and for operators: a queue stands behind the call, so it may wait out a hiccup.
     pub const WORKER: Self = Self {
         connect: Duration::from_secs(1),
@@ -101,7 +101,7 @@ pub struct Explicit {
     /// The secret that belongs to `access_key`.
     pub secret_key: String,
     /// Time-outs and attempts.
-    pub patience: Patience,
+    pub timeouts: ClientTimeouts,
     /// The time that requests are signed with.
     pub clock: Clock,
     /// Clients of one partition share the SDK's retry budget, which is otherwise one for the whole process: a test that runs
@@ -111,11 +111,11 @@ pub struct Explicit {
 
 /// Whose certificates are believed, and whether the machine's proxy is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Network {
     /// Inside AWS: Amazon's roots only, no proxy.
     Lambda,
     /// From an operator's machine: its own certificate store and its proxy variables, as a company may have set them.
-    Desk,
+    Workstation,
 }
 
 impl Clients {
@@ -133,8 +133,8 @@ impl Clients {
             .endpoint_url(settings.endpoint)
             .region(Region::new(settings.region))
             .credentials_provider(SharedCredentialsProvider::new(credentials))
-            .timeout_config(settings.patience.time_outs())
-            .retry_config(settings.patience.retries())
+            .timeout_config(settings.timeouts.time_outs())
+            .retry_config(settings.timeouts.retries())
             .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
             .time_source(SharedTimeSource::new(settings.clock.clone()))
             .build();
@@ -180,15 +180,15 @@ fn partition(name: &str, service: &str) -> RetryPartition {
 
 /// The configuration of every client that talks to AWS: credentials and region come from the environment (a function's role, which
 /// is in its variables; an operator's profile), and `AWS_ENDPOINT_URL` and its like are honoured, as any tool does.
-pub async fn aws_sdk_config(patience: Patience, reach: Reach) -> SdkConfig {
+pub async fn aws_sdk_config(timeouts: ClientTimeouts, reach: Network) -> SdkConfig {
     let config = aws_config::defaults(BehaviorVersion::latest())
         .http_client(tls_http_client(reach))
-        .timeout_config(patience.time_outs())
-        .retry_config(patience.retries());
+        .timeout_config(timeouts.time_outs())
+        .retry_config(timeouts.retries());
     let config = match reach {
         // A function's role is in its variables. Being ready to look elsewhere takes a client for STS and one for IMDS, at each start.
-        Reach::Lambda => config.credentials_provider(EnvironmentVariableCredentialsProvider::new()),
-        Reach::Desk => config,
+        Network::Lambda => config.credentials_provider(EnvironmentVariableCredentialsProvider::new()),
+        Network::Workstation => config,
     };
     config.load().await
 }
@@ -198,17 +198,17 @@ pub fn plain_http_client() -> SharedHttpClient {
     HttpBuilder::new().build_http()
 }
 
-fn tls_http_client(reach: Reach) -> SharedHttpClient {
+fn tls_http_client(reach: Network) -> SharedHttpClient {
     HttpBuilder::new().build_with_connector_fn(move |settings, _components| {
         let trust = match (settings, reach) {
             // Each SDK client asks for this once, to see that it can be made, and throws it away: the roots are not parsed for that.
             (None, _) => TrustStore::empty(),
-            (Some(_), Reach::Lambda) => TrustStore::empty().with_pem_certificate(AMAZON_ROOTS),
-            (Some(_), Reach::Desk) => TrustStore::empty().with_native_roots(true),
+            (Some(_), Network::Lambda) => TrustStore::empty().with_pem_certificate(AMAZON_ROOTS),
+            (Some(_), Network::Workstation) => TrustStore::empty().with_native_roots(true),
         };
         let proxy = match reach {
-            Reach::Lambda => ProxyConfig::disabled(),
-            Reach::Desk => ProxyConfig::from_env(),
+            Network::Lambda => ProxyConfig::disabled(),
+            Network::Workstation => ProxyConfig::from_env(),
         };
         tls_connector(settings, trust, proxy)
     })
@@ -255,7 +255,7 @@ mod tests {
             region: "us-east-1".to_owned(),
             access_key: "x".to_owned(),
             secret_key: "x".to_owned(),
-            patience: Patience { attempts: 1, ..Patience::WORKER },
+            timeouts: ClientTimeouts { attempts: 1, ..ClientTimeouts::WORKER },
             clock: Clock::system(),
             retry_partition: None,
         });

@@ -5,7 +5,6 @@
 //! the verb that grants them and consumed by the verb that ends them.
 
 mod acquire;
-mod announced;
 mod claim;
 mod commit;
 mod errors;
@@ -15,6 +14,7 @@ mod invalidate;
 mod lookup;
 mod nonce;
 mod operate;
+mod pending_notification;
 pub(crate) mod rows;
 mod seen;
 mod settle;

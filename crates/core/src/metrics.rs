@@ -37,8 +37,8 @@ pub const BUSY: Metric = count("busy");
 pub const LOCK_CONTENTION: Metric = count("lock_contention");
 /// Of those that are busy: the sender computed another page than the worker.
 pub const CONFIGURATION_SKEW: Metric = count("configuration_skew");
-/// Of those that are busy: the page is published, but the CDN or the listeners have not been told yet.
-pub const UNTOLD: Metric = count("untold");
+/// Of those that are busy: the page is published, but the CDN or the subscribers have not been told yet.
+pub const NOTIFICATIONS_PENDING: Metric = count("notifications_pending");
 /// Too close to the published render to tell which was first.
 pub const TOO_CLOSE: Metric = count("too_close");
 /// Somebody else published first.
@@ -80,11 +80,11 @@ pub const PANICS: Metric = count("panics");
 /// Answers that cost no call.
 pub const MEMORY_HITS: Metric = count("memory_hits");
 /// Regenerations that readers asked for.
-pub const ASKED: Metric = count("asked");
+pub const ENQUEUED: Metric = count("enqueued");
 /// Regenerations that were not asked for because this instance has just done so.
-pub const ASKS_SUPPRESSED: Metric = count("asks_suppressed");
+pub const ENQUEUES_SUPPRESSED: Metric = count("enqueues_suppressed");
 /// Regenerations that were not asked for because readers have started too many.
-pub const ASKS_OVER_BUDGET: Metric = count("asks_over_budget");
+pub const ENQUEUES_LIMITED: Metric = count("enqueues_limited");
 /// Regenerations that were asked for by a signed HTTP request.
 pub const TRIGGERED: Metric = count("triggered");
 /// HTTP requests that should have been signed and were not, or not as they must be.

@@ -2,15 +2,15 @@
 //!
 //! Read `Regenerator::attempt` first: it is the protocol, verb by verb. What each verb guarantees is told in [`crate::ledger`].
 
-mod announce;
 mod keep;
+mod notify;
 mod plan;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::announce::Silence;
 use self::keep::{Kept, keep_lease};
+use self::notify::NotifyBackoff;
 use self::plan::Plan;
 use crate::artifacts::Artifacts;
 use crate::branches::{Branch, reached};
@@ -27,12 +27,12 @@ use crate::domain::page_key::PageKey;
 use crate::domain::request::{Reason, Request};
 use crate::domain::scrub;
 use crate::domain::seconds;
-use crate::downstream::Downstream;
 use crate::epochs::Epochs;
 use crate::ledger::RowError;
 use crate::ledger::{
     Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights, Seen,
 };
+use crate::notifier::Notifier;
 use crate::render::{RenderRequest, Renderer};
 
 /// What one worker regenerates with. Built once per sandbox.
@@ -44,11 +44,11 @@ pub struct Regenerator {
     /// Where pages come from.
     pub renderer: Arc<dyn Renderer>,
     /// Who is told of what was published.
-    pub downstream: Downstream,
+    pub notifier: Notifier,
     /// Numbers.
     pub settings: Settings,
     epochs: Epochs,
-    silence: Silence,
+    silence: NotifyBackoff,
 }
 
 /// The numbers of a deployment.
@@ -102,16 +102,16 @@ impl Regenerator {
             ledger,
             artifacts,
             renderer,
-            downstream: Downstream::default(),
+            notifier: Notifier::default(),
             settings,
             epochs: Epochs::default(),
-            silence: Silence::default(),
+            silence: NotifyBackoff::default(),
         }
     }
 
     /// The same, with somebody who is told of what was published.
-    pub fn telling(self, downstream: Downstream) -> Self {
-        Self { downstream, ..self }
+    pub fn with_notifier(self, notifier: Notifier) -> Self {
+        Self { notifier, ..self }
     }
 
     /// Regenerates the page that the job wishes for, if it has to be. Whatever happens, the answer says what became of the request;
@@ -370,8 +370,8 @@ impl Regenerator {
         let previous = state.meta.as_ref();
         let seen = Seen::of_page(state);
         let same = previous.filter(|meta| is_unchanged(meta, &passed.artifact) && self.has_body(job, meta));
-        let downstream_due = self.downstream_due(job, previous, same.is_some());
-        let meta = Meta { downstream_due, ..self.next_meta(job, &seen, passed, source_ms, same) };
+        let pending_notification = self.pending_notification(job, previous, same.is_some());
+        let meta = Meta { pending_notification, ..self.next_meta(job, &seen, passed, source_ms, same) };
         let keep_version = same.is_none() && job.resolved.route.history > 0;
         let health = &state.health;
         let clear_failures = health.failures > 0 || health.next_attempt_ms.is_some();
@@ -417,7 +417,7 @@ impl Regenerator {
             current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
             pointer: false,
             tombstone: false,
-            downstream_due: None,
+            pending_notification: None,
         }
     }
 }

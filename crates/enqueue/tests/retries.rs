@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use everfresh_core::clients::Patience;
+use everfresh_core::clients::ClientTimeouts;
 use everfresh_core::metrics;
 use everfresh_enqueue::{IdempotencyKey, Message, Queues, Retry, SendError, Sender};
 use everfresh_local::faults::{Fault, On};
@@ -18,7 +18,7 @@ fn wish() -> Message {
 
 #[tokio::test(start_paused = true)]
 async fn a_send_whose_answer_is_unknown_is_repeated_as_the_same_wish() {
-    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::Silence] {
+    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::NotifyBackoff] {
         let producer = Producer::new().await;
         let sender = producer.sender.clone().retrying(Retry::default());
         producer.inject(On::next("SendMessage"), fault);
@@ -113,7 +113,7 @@ async fn pauses_are_drawn_and_grow() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_will_not_pass_is_not_repeated() {
     let producer = Producer::new().await;
-    let clients = producer.way.clients(producer.world.clock.clone(), Patience::WORKER);
+    let clients = producer.way.clients(producer.world.clock.clone(), ClientTimeouts::WORKER);
     let nowhere = format!("{}-that-is-not-there", producer.world.stack.queue);
     let queues = Queues { main: nowhere.clone(), low_priority: nowhere };
     let sender = Sender::new(clients.sqs, queues).retrying(Retry::default());

@@ -8,9 +8,9 @@ use http::{HeaderValue, Request, Response};
 
 use crate::data_dir::DataDir;
 use crate::dynamodb::DynamoDb;
-use crate::listeners::{Listener, Listeners};
 use crate::s3::S3;
 use crate::sqs::{Sqs, SqsOpenError};
+use crate::subscribers::{Subscriber, Subscribers};
 
 /// DynamoDB, S3 and SQS, and those who are told after a commit. Clones share their data.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Engines {
     dynamodb: DynamoDb,
     s3: S3,
     sqs: Sqs,
-    listeners: Listeners,
+    subscribers: Subscribers,
     clock: Clock,
 }
 
@@ -60,7 +60,7 @@ impl Engines {
             dynamodb: DynamoDb::memory(&clock)?,
             s3: S3::memory(&clock)?,
             sqs: Sqs::memory(&clock, 0).await?,
-            listeners: Listeners::default(),
+            subscribers: Subscribers::default(),
             clock,
         })
     }
@@ -72,7 +72,7 @@ impl Engines {
             dynamodb: DynamoDb::open(&dir.file("dynamodb.db"))?,
             s3: S3::open(&dir.file("s3.db"), &clock)?,
             sqs: Sqs::open(&dir.file("sqs.db"), &clock, port).await?,
-            listeners: Listeners::default(),
+            subscribers: Subscribers::default(),
             clock,
         })
     }
@@ -95,8 +95,8 @@ impl Engines {
     }
 
     /// Those who are told after a commit.
-    pub fn listeners(&self) -> &Listeners {
-        &self.listeners
+    pub fn subscribers(&self) -> &Subscribers {
+        &self.subscribers
     }
 
     /// Answers one request of any of the services, dated by the engines' clock.
@@ -108,16 +108,16 @@ impl Engines {
                 self.sqs.call(&parts.headers, body).await
             }
             Service::S3 => self.s3.call(request).await,
-            Service::CloudFront => self.tell(Listener::CloudFront, &request),
-            Service::EventBridge => self.tell(Listener::EventBridge, &request),
-            Service::Sns => self.tell(Listener::Sns, &request),
+            Service::CloudFront => self.tell(Subscriber::CloudFront, &request),
+            Service::EventBridge => self.tell(Subscriber::EventBridge, &request),
+            Service::Sns => self.tell(Subscriber::Sns, &request),
         };
         response.headers_mut().insert(http::header::DATE, http_date(self.clock.now()));
         response
     }
 
-    fn tell(&self, listener: Listener, request: &Request<Bytes>) -> Response<Bytes> {
-        self.listeners.call(listener, request.body(), self.clock.now_ms())
+    fn tell(&self, subscriber: Subscriber, request: &Request<Bytes>) -> Response<Bytes> {
+        self.subscribers.call(subscriber, request.body(), self.clock.now_ms())
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Fault {
     /// The request never arrives and nobody says so.
     Hang,
     /// The service does it, and nobody ever says so.
-    Silence,
+    NotifyBackoff,
     /// DynamoDB: another transaction touches the item. S3: another conditional write is under way (409).
     Conflict,
     /// DynamoDB: the same transaction is still being worked on.
@@ -66,7 +66,7 @@ impl Fault {
             Self::Delay(_) => "delay",
             Self::DuplicateLater(_) => "duplicate-later",
             Self::Hang => "hang",
-            Self::Silence => "silence",
+            Self::NotifyBackoff => "silence",
             Self::Conflict => "conflict",
             Self::InProgress => "in-progress",
             Self::Throttle => "throttle",
@@ -86,7 +86,7 @@ impl Fault {
             | Self::Delay(_)
             | Self::DuplicateLater(_)
             | Self::Hang
-            | Self::Silence
+            | Self::NotifyBackoff
             | Self::Throttle => true,
         }
     }

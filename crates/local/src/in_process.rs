@@ -11,7 +11,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
-use everfresh_core::clients::{Clients, Explicit, Patience};
+use everfresh_core::clients::{ClientTimeouts, Clients, Explicit};
 use everfresh_core::clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -53,14 +53,14 @@ impl InProcess {
     }
 
     /// SDK clients that go this way and sign by `clock`. They share their retry budget with no other clients.
-    pub fn clients(&self, clock: Clock, patience: Patience) -> Clients {
+    pub fn clients(&self, clock: Clock, timeouts: ClientTimeouts) -> Clients {
         Clients::explicit(Explicit {
             http: SharedHttpClient::new(self.clone()),
             endpoint: "http://in-process.invalid".to_owned(),
             region: REGION.to_owned(),
             access_key: ACCESS_KEY.to_owned(),
             secret_key: SECRET_KEY.to_owned(),
-            patience,
+            timeouts,
             clock,
             retry_partition: Some("in-process".to_owned()),
         })
@@ -143,7 +143,7 @@ async fn far_side(
             Ok(response)
         }
         Some(Fault::Hang) => std::future::pending().await,
-        Some(Fault::Silence) => {
+        Some(Fault::NotifyBackoff) => {
             service(request).await;
             std::future::pending().await
         }

@@ -5,7 +5,7 @@
 //! | Where | What |
 //! |---|---|
 //! | [`dynamodb`], [`s3`], [`sqs`] | the engines: an HTTP request in, an HTTP response out |
-//! | [`listeners`] | who is told after a commit: a CDN, an event bus, a topic |
+//! | [`subscribers`] | who is told after a commit: a CDN, an event bus, a topic |
 //! | [`engines`] | all of them together, in memory or in a [`data_dir`] |
 //! | [`in_process`] | an HTTP client for the real SDK clients that calls the engines without a socket |
 //! | [`faults`] | what goes wrong on the way: below the SDK, by script or by seed |
@@ -20,10 +20,10 @@ pub mod event_source;
 pub mod faults;
 pub mod gateway;
 pub mod in_process;
-pub mod listeners;
 pub mod s3;
 pub mod sqs;
 pub mod stack;
+pub mod subscribers;
 
 /// The region that local mode says it is in.
 pub const REGION: &str = "us-east-1";

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent};
-use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clients::{ClientTimeouts, Clients};
 use everfresh_core::clock::Clock;
 use everfresh_local::event_source::EventSource;
 use everfresh_local::stack::arn;
@@ -27,7 +27,7 @@ struct World {
 impl World {
     /// A queue with 10 s of visibility, whose messages are dead after three receives.
     async fn new() -> Self {
-        let clients = embedded().await.clients(Clock::system(), Patience::WORKER);
+        let clients = embedded().await.clients(Clock::system(), ClientTimeouts::WORKER);
         let dead = clients.sqs.create_queue().queue_name("dead").send().await.unwrap().queue_url.unwrap();
         let policy = format!(r#"{{"deadLetterTargetArn":"{}","maxReceiveCount":3}}"#, arn("dead"));
         let queue = clients.sqs.create_queue().queue_name("queue");

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{Put, TransactWriteItem};
 use aws_sdk_s3::primitives::ByteStream;
-use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clients::{ClientTimeouts, Clients};
 use everfresh_core::clock::Clock;
 use everfresh_local::engines::{Engines, Service};
 use everfresh_local::faults::{Fault, Faults, On, Rates};
@@ -18,7 +18,7 @@ use everfresh_local::in_process::InProcess;
 use support::{bucket, embedded, s, table};
 
 /// No retries: the test sees the first answer.
-const ONCE: Patience = Patience {
+const ONCE: ClientTimeouts = ClientTimeouts {
     connect: Duration::from_secs(1),
     attempt: Duration::from_secs(2),
     operation: Duration::from_secs(4),
@@ -40,7 +40,7 @@ impl World {
     async fn new() -> Self {
         let way = embedded().await;
         let once = way.clients(Clock::system(), ONCE);
-        let patient = way.clients(Clock::system(), Patience::WORKER);
+        let patient = way.clients(Clock::system(), ClientTimeouts::WORKER);
         let (table, bucket) = (table(&once).await, bucket(&once).await);
         Self { way, once, patient, table, bucket }
     }
@@ -148,7 +148,7 @@ async fn a_hanging_service_ends_in_a_time_out() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_service_ends_in_a_time_out_although_it_has_acted() {
     let world = World::new().await;
-    world.inject(On::next("PutItem"), Fault::Silence);
+    world.inject(On::next("PutItem"), Fault::NotifyBackoff);
     let error = world.put(&world.once, "A").await.unwrap_err();
     assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
     assert!(world.has("A").await);

@@ -83,14 +83,14 @@ async fn a_message_in_the_query_protocol_is_refused_and_not_lost() {
         }
     }
     assert!(post_form(&gateway, FORM, "Action=<b>").contains("&lt;b&gt; is not taken"));
-    assert!(engines.listeners().events().is_empty());
+    assert!(engines.subscribers().events().is_empty());
     let attributes = clients.sqs.get_queue_attributes().queue_url(&url).attribute_names(QueueAttributeName::All);
     let attributes = attributes.send().await.unwrap().attributes.unwrap();
     assert_eq!(attributes[&QueueAttributeName::ApproximateNumberOfMessages], "0");
 
     let answer = post_form(&gateway, FORM, "Action=Publish&TopicArn=arn&Message=%7B%7D");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert_eq!(engines.listeners().events().len(), 1);
+    assert_eq!(engines.subscribers().events().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +125,7 @@ async fn unsigned_and_wrongly_signed_requests_are_refused() {
     }
     let published = signed(&host, SECRET_KEY, &[("content-type", FORM)], "Action=Publish&TopicArn=arn&Message=%7B%7D");
     assert!(ask(&gateway, &without_signature(published)).starts_with("HTTP/1.1 403 "));
-    assert!(engines.listeners().events().is_empty());
+    assert!(engines.subscribers().events().is_empty());
     let bucket = ask(&gateway, &format!("GET /everfresh HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
     assert!(bucket.starts_with("HTTP/1.1 403 "), "{bucket}");
 }

@@ -6,7 +6,7 @@ mod support;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue;
 use bytes::Bytes;
-use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clients::{ClientTimeouts, Clients};
 use everfresh_core::clock::Clock;
 use everfresh_local::engines::Engines;
 use everfresh_local::faults::Faults;
@@ -323,7 +323,7 @@ async fn refused_by(clients: &Clients) -> Option<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_in_process_and_over_the_gateway_are_refused_alike() {
     let engines = Engines::memory(Clock::system()).await.unwrap();
-    let in_process = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER);
+    let in_process = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::WORKER);
     let gateway = Port::bind(0).unwrap().serve(engines).unwrap();
     for clients in [in_process, over_http(gateway.url())] {
         assert_eq!(refused_by(&clients).await.as_deref(), Some("ValidationException"));

@@ -42,7 +42,7 @@
 //!
 //! - nothing has arrived on it since the last answer: neither read by us nor waiting in the system's buffer, which is looked into at the
 //!   moment of use, and
-//! - it has been quiet for [`Patience::quiet`] at least.
+//! - it has been quiet for [`OriginTimeouts::quiet`] at least.
 //!
 //! What this detects, for an answer with `Content-Length: 10` that is followed by 90 more bytes, or by a second answer:
 //!
@@ -52,15 +52,15 @@
 //! | later, before the connection is used again | the ten bytes were the page; the connection is closed, and the surplus read by nobody |
 //! | after the next request was sent on the connection | **not detected**: it looks like the answer to that request. It is a page of the same tenant and origin |
 //!
-//! The last line needs an origin that sends more than it announced, later than [`Patience::quiet`]. For such origins
+//! The last line needs an origin that sends more than it announced, later than [`OriginTimeouts::quiet`]. For such origins
 //! `render = { http = …, keep_alive = false }` sends every request on a connection of its own, with `Connection: close`.
 //!
 //! # What an origin can cost
 //!
 //! | | Bound |
 //! |---|---|
-//! | connecting, DNS and TLS included | [`Patience::connect`] |
-//! | the answer's head | [`Patience::head`], 64 KiB, 100 headers |
+//! | connecting, DNS and TLS included | [`OriginTimeouts::connect`] |
+//! | the answer's head | [`OriginTimeouts::head`], 64 KiB, 100 headers |
 //! | the body | [`OriginRequest::max_bytes`], counted while it is read |
 //! | everything together, however slowly it drips | [`OriginRequest::time`] |
 //!
@@ -85,5 +85,5 @@ mod origins;
 mod pool;
 mod request;
 
-pub use origins::{Origins, Patience, fetch_over};
+pub use origins::{OriginTimeouts, Origins, fetch_over};
 pub use request::OriginRequest;

@@ -21,7 +21,7 @@ use crate::request::{OriginRequest, Prepared};
 
 /// How long an origin may take for parts of its answer. The whole is bounded by each request's own time.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct OriginTimeouts {
     /// Until a connection stands: name resolution, TCP and TLS together.
     pub connect: Duration,
     /// From the request to the end of the answer's head. None waits as long as the render may take: many origins send
@@ -31,7 +31,7 @@ pub struct Patience {
     pub quiet: Duration,
 }
 
-impl Default for Patience {
+impl Default for OriginTimeouts {
     fn default() -> Self {
         Self { connect: Duration::from_secs(5), head: None, quiet: Duration::from_millis(50) }
     }
@@ -42,14 +42,14 @@ impl Default for Patience {
 pub struct Origins {
     connector: Connector,
     pool: Pool,
-    patience: Patience,
+    timeouts: OriginTimeouts,
 }
 
 impl Origins {
     /// No connections yet, and no certificates: those are read when the first `https` origin is asked. Reads where the Lambda Runtime API
     /// is, which is never asked.
-    pub fn new(patience: Patience) -> Self {
-        Self { connector: Connector::new(patience.connect), pool: Pool::new(patience.quiet), patience }
+    pub fn new(timeouts: OriginTimeouts) -> Self {
+        Self { connector: Connector::new(timeouts.connect), pool: Pool::new(timeouts.quiet), timeouts }
     }
 
     /// Origins may be on this machine too. For a developer's machine and for tests: in a function, this machine is where other tenants'
@@ -98,7 +98,7 @@ impl Origins {
 
     async fn head(&self, connection: &mut Connection, request: Request<Empty<Bytes>>) -> Result<Sent, RenderFailure> {
         let sent = async { Ok(connection.send(request).await?) };
-        match self.patience.head {
+        match self.timeouts.head {
             Some(time) => within(time, sent).await,
             None => sent.await,
         }

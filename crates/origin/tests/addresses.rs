@@ -1,15 +1,15 @@
 //! Origins at addresses that may not be asked: refused before anything is connected to.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod asking;
+mod client;
 
 use std::process::Command;
 
 use everfresh_core::render::RenderFailure;
-use everfresh_origin::{Origins, Patience};
+use everfresh_origin::{OriginTimeouts, Origins};
 use everfresh_testing::Server;
 
-use self::asking::{origin, origins, page};
+use self::client::{origin, origins, page};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret";
 
@@ -22,7 +22,7 @@ async fn loopback_is_not_asked_under_any_name() {
             let mut url = origin(&format!("{scheme}://{host}:{}", server.port()));
             for private_network in [false, true] {
                 url.private_network = private_network;
-                let refused = Origins::new(Patience::default()).fetch(&url, page()).await.unwrap_err();
+                let refused = Origins::new(OriginTimeouts::default()).fetch(&url, page()).await.unwrap_err();
                 assert!(matches!(refused, RenderFailure::Forbidden(_)), "{url:?}: {refused:?}");
             }
         }

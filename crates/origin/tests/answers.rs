@@ -1,7 +1,7 @@
 //! Origins that answer: what is asked, and what is passed on to the gate.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod asking;
+mod client;
 
 use everfresh_core::domain::artifact::{Artifact, Rendered};
 use everfresh_core::domain::headers::HeaderError;
@@ -10,7 +10,7 @@ use everfresh_origin::OriginRequest;
 use everfresh_testing::Server;
 use http::header::{HeaderName, HeaderValue};
 
-use self::asking::{fetch, origin, origins, page};
+use self::client::{fetch, origin, origins, page};
 
 async fn answer_of(answer: &str) -> Rendered {
     fetch(&Server::says(answer).await, page()).await.unwrap()

@@ -1,7 +1,7 @@
 //! Kept connections: used again, one request per fetch, and no answer of another page.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod asking;
+mod client;
 
 use std::io;
 use std::sync::{Arc, Mutex, mpsc};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_core::render::RenderFailure;
-use everfresh_origin::{OriginRequest, Patience};
+use everfresh_origin::{OriginRequest, OriginTimeouts};
 use everfresh_testing::{Conversation, Server};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::block_in_place;
 
-use self::asking::{LONG, origin, origins, page, with};
+use self::client::{LONG, origin, origins, page, with};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const STRAY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray";
@@ -74,7 +74,7 @@ async fn without_keep_alive_every_page_has_its_own_connection() {
 #[tokio::test]
 async fn a_connection_that_had_no_rest_is_not_used_again() {
     let server = Server::start(serve_for_ever).await;
-    let (hasty, url) = (with(Patience { quiet: LONG, ..Patience::default() }), origin(&server.url()));
+    let (hasty, url) = (with(OriginTimeouts { quiet: LONG, ..OriginTimeouts::default() }), origin(&server.url()));
     for _ in 0..3 {
         assert_eq!(hasty.fetch(&url, page()).await.unwrap().status, 200);
     }

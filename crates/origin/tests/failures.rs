@@ -1,20 +1,20 @@
 //! Origins that break off, lie, stall or flood: never an answer that could be published.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod asking;
+mod client;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use everfresh_core::config::HttpOrigin;
 use everfresh_core::render::RenderFailure;
-use everfresh_origin::{OriginRequest, Patience};
+use everfresh_origin::{OriginRequest, OriginTimeouts};
 use everfresh_testing::{Server, chain};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use self::asking::{LONG, SHORT, fetch, origin, origins, page, with};
+use self::client::{LONG, SHORT, fetch, origin, origins, page, with};
 
 async fn failure_of(answer: impl Into<Vec<u8>>) -> RenderFailure {
     fetch(&Server::says(answer).await, page()).await.unwrap_err()
@@ -109,7 +109,7 @@ async fn a_head_that_does_not_come_times_out() {
     })
     .await;
     let url = self::origin(&origin.url());
-    let impatient = with(Patience { head: Some(SHORT), ..Patience::default() });
+    let impatient = with(OriginTimeouts { head: Some(SHORT), ..OriginTimeouts::default() });
     let failure = impatient.fetch(&url, page()).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
     let failure = fetch(&origin, OriginRequest { time: SHORT, ..page() }).await.unwrap_err();
@@ -128,7 +128,7 @@ async fn a_slow_drip_ends_with_the_whole_time() {
     })
     .await;
     let url = self::origin(&origin.url());
-    let patient = with(Patience { head: Some(LONG), ..Patience::default() });
+    let patient = with(OriginTimeouts { head: Some(LONG), ..OriginTimeouts::default() });
     let failure = patient.fetch(&url, OriginRequest { time: SHORT, ..page() }).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
 }
@@ -137,7 +137,7 @@ async fn a_slow_drip_ends_with_the_whole_time() {
 async fn an_origin_that_accepts_and_never_shakes_hands_is_given_up() {
     let origin = Server::start(|mut talk| async move { talk.fall_silent().await }).await;
     let tls = https(&origin);
-    let impatient = with(Patience { connect: SHORT, ..Patience::default() });
+    let impatient = with(OriginTimeouts { connect: SHORT, ..OriginTimeouts::default() });
     let failure = impatient.fetch(&tls, page()).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
     assert!(chain(&failure).contains("within 300 ms"), "{}", chain(&failure));

@@ -13,19 +13,19 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::serve::Server;
-use crate::wish::Wish;
+use crate::wish::Enqueue;
 
 /// What the invocation under way leaves to be done after its reply.
 #[derive(Clone, Debug, Default)]
-pub struct Rest(Arc<Mutex<Vec<Wish>>>);
+pub struct Rest(Arc<Mutex<Vec<Enqueue>>>);
 
 impl Rest {
     /// Leaves a wish for after the reply.
-    pub fn leave(&self, wish: Option<Wish>) {
+    pub fn leave(&self, wish: Option<Enqueue>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(wish);
     }
 
-    fn take(&self) -> Vec<Wish> {
+    fn take(&self) -> Vec<Enqueue> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -42,7 +42,7 @@ pub struct AfterReply {
 impl Server {
     /// Does what a visit leaves for after its reply: asks for what it wishes for, and ends the reads that its reader did not wait for.
     /// Wait for it before the instance rests. A panic in it ends it, and nothing else: the next reader of the page asks again.
-    pub async fn finish(&self, wishes: impl IntoIterator<Item = Wish>) {
+    pub async fn finish(&self, wishes: impl IntoIterator<Item = Enqueue>) {
         let ask = async {
             for wish in wishes {
                 self.ask(wish).await;

@@ -14,7 +14,7 @@ use everfresh_core::domain::request::Reason;
 use everfresh_core::ledger::Seen;
 use lru::LruCache;
 
-use crate::budget::Budget;
+use crate::budget::TokenBucket;
 
 /// How long after the first wish about a version the same instance stays quiet.
 const FIRST_WINDOW_MS: u64 = 5_000;
@@ -40,14 +40,14 @@ pub(crate) enum Decision {
     /// This instance has asked a moment ago.
     Suppressed,
     /// The tenant's readers have asked for too much.
-    OverBudget,
+    RateLimited,
 }
 
 /// The wishes of one instance.
 #[derive(Debug)]
-pub(crate) struct Asks {
+pub(crate) struct EnqueueLimiter {
     asked: LruCache<About, Asked>,
-    budgets: HashMap<(Tenant, Share), Budget>,
+    budgets: HashMap<(Tenant, Share), TokenBucket>,
     per_minute: u32,
 }
 
@@ -78,7 +78,7 @@ struct Asked {
     window_ms: u64,
 }
 
-impl Asks {
+impl EnqueueLimiter {
     /// A tenant's readers may start `per_minute` regenerations a minute through this instance, and as many at once; and as many again
     /// where there is no page.
     pub(crate) fn new(per_minute: u32) -> Self {
@@ -95,7 +95,7 @@ impl Asks {
         }
         let window_ms = before.map_or(FIRST_WINDOW_MS, |asked| (asked.window_ms * 2).min(LONGEST_WINDOW_MS));
         if !self.spend((about.page.tenant().clone(), share), now_ms) {
-            return Decision::OverBudget;
+            return Decision::RateLimited;
         }
         self.asked.put(about, Asked { seen, share, at_ms: now_ms, window_ms });
         Decision::Ask
@@ -110,7 +110,7 @@ impl Asks {
     }
 
     fn spend(&mut self, share: (Tenant, Share), now_ms: u64) -> bool {
-        self.budgets.entry(share).or_insert_with(|| Budget::new(self.per_minute, now_ms)).spend(now_ms)
+        self.budgets.entry(share).or_insert_with(|| TokenBucket::new(self.per_minute, now_ms)).spend(now_ms)
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn one_wish_per_version_and_window_and_the_window_doubles() {
-        let mut asks = Asks::new(1000);
+        let mut asks = EnqueueLimiter::new(1000);
         let about = about("acme", "/a", Reason::Expired);
         let mut asked_at = Vec::new();
         for now_ms in (0..200_000).step_by(1000) {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn another_version_or_reason_is_another_wish() {
-        let mut asks = Asks::new(1000);
+        let mut asks = EnqueueLimiter::new(1000);
         for (seen, reason) in [(1, Reason::Expired), (2, Reason::Expired), (2, Reason::Changed)] {
             let about = about("acme", "/a", reason);
             assert_eq!(asks.decide(about.clone(), version(seen), 0), Decision::Ask);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn wishes_of_one_page_that_take_turns_do_not_open_each_others_windows() {
-        let mut asks = Asks::new(1000);
+        let mut asks = EnqueueLimiter::new(1000);
         let lost = About { lost: true, ..about("acme", "/a", Reason::Changed) };
         let all = [about("acme", "/a", Reason::Expired), about("acme", "/a", Reason::Changed), lost];
         let mut asked = 0;
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_failed_send_lifts_the_suppression() {
-        let mut asks = Asks::new(1000);
+        let mut asks = EnqueueLimiter::new(1000);
         let about = about("acme", "/a", Reason::Expired);
         asks.decide(about.clone(), version(1), 0);
         asks.failed(&about);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_failed_send_costs_the_tenant_nothing() {
-        let mut asks = Asks::new(1);
+        let mut asks = EnqueueLimiter::new(1);
         let about = about("acme", "/a", Reason::Expired);
         for _ in 0..100 {
             assert_eq!(asks.decide(about.clone(), version(1), 0), Decision::Ask);
@@ -192,13 +192,13 @@ mod tests {
         }
         asks.failed(&about);
         assert_eq!(asks.decide(about.clone(), version(1), 0), Decision::Ask);
-        assert_eq!(asks.decide(about, version(2), 0), Decision::OverBudget, "and never gives it more than it has");
+        assert_eq!(asks.decide(about, version(2), 0), Decision::RateLimited, "and never gives it more than it has");
     }
 
     #[test]
     fn a_crawler_spends_its_tenants_budget_and_nobody_elses() {
-        let mut asks = Asks::new(60);
-        let started = |asks: &mut Asks, tenant: &str, from: u32, now_ms| {
+        let mut asks = EnqueueLimiter::new(60);
+        let started = |asks: &mut EnqueueLimiter, tenant: &str, from: u32, now_ms| {
             let about = |n| about(tenant, &format!("/{n}"), Reason::Expired);
             let ask = |n| asks.decide(about(n), version(1), now_ms) == Decision::Ask;
             (from..from + 500).map(ask).filter(|asked| *asked).count()
@@ -211,13 +211,13 @@ mod tests {
 
     #[test]
     fn invented_addresses_keep_no_published_page_from_being_refreshed() {
-        let mut asks = Asks::new(60);
+        let mut asks = EnqueueLimiter::new(60);
         let invented = |n| about("acme", &format!("/{n}"), Reason::Expired);
         let asked = (0..500).filter(|n| asks.decide(invented(*n), None, 0) == Decision::Ask).count();
         assert_eq!(asked, 60);
         // By now some of them are known not to exist, or to be elsewhere.
         for status in [301, 308, 404, 410] {
-            assert_eq!(asks.decide(invented(2000), with_status(1, Some(status)), 0), Decision::OverBudget, "{status}");
+            assert_eq!(asks.decide(invented(2000), with_status(1, Some(status)), 0), Decision::RateLimited, "{status}");
         }
         for (path, status) in [("/a", Some(200)), ("/others", None)] {
             let published = about("acme", path, Reason::Expired);
@@ -226,12 +226,12 @@ mod tests {
         // What did not reach the queue comes back to where it was taken from.
         asks.failed(&invented(0));
         assert_eq!(asks.decide(invented(1000), None, 0), Decision::Ask);
-        assert_eq!(asks.decide(invented(1001), None, 0), Decision::OverBudget);
+        assert_eq!(asks.decide(invented(1001), None, 0), Decision::RateLimited);
     }
 
     #[test]
     fn a_clock_that_jumps_back_silences_nobody_for_long() {
-        let mut asks = Asks::new(60);
+        let mut asks = EnqueueLimiter::new(60);
         let about = about("acme", "/a", Reason::Expired);
         asks.decide(about.clone(), version(1), 10_000_000);
         assert_eq!(asks.decide(about, version(1), 1_000), Decision::Ask);
@@ -240,7 +240,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_budget_holds_whatever_the_clock_does(times in prop::collection::vec(0u64..120_000, 1..300)) {
-            let mut asks = Asks::new(30);
+            let mut asks = EnqueueLimiter::new(30);
             let asked = times.iter().enumerate().filter(|(n, now_ms)| {
                 let about = about("acme", &format!("/{n}"), Reason::Expired);
                 asks.decide(about, version(1), **now_ms) == Decision::Ask

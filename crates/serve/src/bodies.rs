@@ -7,10 +7,10 @@ use everfresh_core::artifacts::{Artifacts, Download, DownloadError, StoredBody};
 use everfresh_core::aws_time::AwsTime;
 use everfresh_core::domain::page::Meta;
 
-use crate::flights::Flights;
+use crate::flights::SingleFlight;
 use crate::memory::Memory;
-use crate::outages::Trouble;
-use crate::remarks::{Remark, Remarks};
+use crate::outages::CircuitBreaker;
+use crate::remarks::{LogThrottle, Remark};
 
 /// How long a body may take altogether. The SDK's own time-outs end with the head of the answer.
 const LONGEST: Duration = Duration::from_secs(4);
@@ -59,19 +59,19 @@ type Fetching = Result<Option<Arc<StoredBody>>, Arc<DownloadError>>;
 pub(crate) struct Bodies {
     artifacts: Artifacts,
     known: Mutex<Memory<String, Arc<StoredBody>>>,
-    fetching: Flights<String, Fetching>,
-    trouble: Trouble,
+    fetching: SingleFlight<String, Fetching>,
+    trouble: CircuitBreaker,
     time: AwsTime,
-    remarks: Arc<Remarks>,
+    remarks: Arc<LogThrottle>,
 }
 
 impl Bodies {
-    pub(crate) fn new(artifacts: Artifacts, most_bytes: usize, time: AwsTime, remarks: Arc<Remarks>) -> Self {
+    pub(crate) fn new(artifacts: Artifacts, most_bytes: usize, time: AwsTime, remarks: Arc<LogThrottle>) -> Self {
         Self {
             artifacts,
             known: Mutex::new(Memory::new(most_bytes)),
-            fetching: Flights::default(),
-            trouble: Trouble::default(),
+            fetching: SingleFlight::default(),
+            trouble: CircuitBreaker::default(),
             time,
             remarks,
         }
@@ -96,7 +96,7 @@ impl Bodies {
         if let Some(body) = self.remembered(name) {
             return Fetched::Here { body, from_memory: true };
         }
-        if spare && self.trouble.avoid(self.time.local_now_ms()) {
+        if spare && self.trouble.is_open(self.time.local_now_ms()) {
             return Fetched::Down;
         }
         let download = download(self.artifacts.clone(), name.key.clone(), self.remarks.clone());
@@ -130,7 +130,7 @@ impl Bodies {
     }
 }
 
-async fn download(artifacts: Artifacts, key: String, remarks: Arc<Remarks>) -> Fetching {
+async fn download(artifacts: Artifacts, key: String, remarks: Arc<LogThrottle>) -> Fetching {
     match artifacts.download(&key, MOST_BYTES).await? {
         Download::Found(body) => Ok(Some(Arc::new(body))),
         Download::Missing => Ok(None),

@@ -3,7 +3,7 @@
 /// A bucket that fills evenly. It is counted in what a millisecond brings at one a minute, so that nothing is lost to rounding however
 /// often it is asked.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct TokenBucket {
     per_minute: u32,
     left: u64,
     at_ms: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Budget {
 /// What one costs.
 const ONE: u64 = 60_000;
 
-impl Budget {
+impl TokenBucket {
     /// A full bucket.
     pub(crate) fn new(per_minute: u32, now_ms: u64) -> Self {
         Self { per_minute, left: full(per_minute), at_ms: now_ms }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn whoever_waits_as_long_as_told_gets_one_and_not_before() {
         for per_minute in [1, 7, 60, 600] {
-            let mut budget = Budget::new(per_minute, 0);
+            let mut budget = TokenBucket::new(per_minute, 0);
             assert!((0..per_minute).all(|_| budget.spend(0)));
             assert!(!budget.spend(0));
             let wait_ms = budget.seconds_to_next() * 1000;
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn who_asks_every_millisecond_gets_no_less() {
-        let mut budget = Budget::new(6, 0);
+        let mut budget = TokenBucket::new(6, 0);
         let got = (0..60_000).filter(|now_ms| budget.spend(*now_ms)).count();
         assert_eq!(got, 6 + 5, "what was there, and one every ten seconds");
     }

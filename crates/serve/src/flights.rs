@@ -9,26 +9,26 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 
 /// Calls under way, by what they are for. Weakly held: a call that nobody waits for any more is cancelled, not kept.
 #[derive(Debug)]
-pub(crate) struct Flights<K, V: Clone>(Arc<Mutex<Under<K, V>>>);
+pub(crate) struct SingleFlight<K, V: Clone>(Arc<Mutex<Under<K, V>>>);
 
 /// One call under way. Whoever holds it keeps it from being cancelled; it goes on while somebody waits for it.
 pub(crate) type Flight<V> = Shared<BoxFuture<'static, V>>;
 
 type Under<K, V> = HashMap<K, WeakShared<BoxFuture<'static, V>>>;
 
-impl<K, V: Clone> Clone for Flights<K, V> {
+impl<K, V: Clone> Clone for SingleFlight<K, V> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<K, V: Clone> Default for Flights<K, V> {
+impl<K, V: Clone> Default for SingleFlight<K, V> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<K, V> Flights<K, V>
+impl<K, V> SingleFlight<K, V>
 where
     K: Hash + Eq + Clone + Send + 'static,
     V: Clone + Send + Sync + 'static,
@@ -63,7 +63,7 @@ where
 
 /// Ends a flight however it ends: done, cancelled or panicked.
 struct Landing<K: Hash + Eq, V: Clone> {
-    flights: Flights<K, V>,
+    flights: SingleFlight<K, V>,
     key: K,
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn callers_at_the_same_time_share_a_call_and_later_ones_make_another() {
-        let (flights, calls) = (Flights::default(), Arc::new(AtomicUsize::new(0)));
+        let (flights, calls) = (SingleFlight::default(), Arc::new(AtomicUsize::new(0)));
         let all = futures::future::join_all((0..100).map(|_| flights.join("page", slow(calls.clone())))).await;
         assert!(all.iter().all(|number| *number == 0));
         assert_eq!(flights.join("page", slow(calls.clone())).await, 1);
@@ -97,7 +97,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_nobody_waits_for_is_cancelled_and_not_joined() {
-        let (flights, calls) = (Flights::default(), Arc::new(AtomicUsize::new(0)));
+        let (flights, calls) = (SingleFlight::default(), Arc::new(AtomicUsize::new(0)));
         let impatient = flights.join("page", slow(calls.clone()));
         assert!(tokio::time::timeout(Duration::from_millis(10), impatient).await.is_err());
         assert!(flights.under().is_empty());
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn panic_in_a_shared_call_reaches_all_who_share_it_and_no_later_caller() {
-        let flights: Flights<&str, usize> = Flights::default();
+        let flights: SingleFlight<&str, usize> = SingleFlight::default();
         let shared = || async {
             let call = async {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_impatient_caller_does_not_cancel_the_others() {
-        let (flights, calls) = (Flights::default(), Arc::new(AtomicUsize::new(0)));
+        let (flights, calls) = (SingleFlight::default(), Arc::new(AtomicUsize::new(0)));
         let impatient = tokio::time::timeout(Duration::from_millis(10), flights.join("page", slow(calls.clone())));
         let patient = flights.join("page", slow(calls.clone()));
         let (impatient, patient) = tokio::join!(impatient, patient);

@@ -8,17 +8,17 @@ use everfresh_core::domain::page::Meta;
 use everfresh_core::metrics;
 
 use crate::bodies::{BodyName, Fetched};
-use crate::pages::Look;
+use crate::pages::CachedPage;
 use crate::remarks::Remark;
 use crate::rules::cache_status::Outage;
-use crate::rules::refusal::Refusal;
-use crate::serve::{RETRY_AFTER, Server, Visit};
-use crate::sights::{Sight, Until};
-use crate::wish::Asking;
+use crate::rules::page_error::PageError;
+use crate::serve::{PageRead, RETRY_AFTER, Server};
+use crate::sights::{PageSnapshot, Until};
+use crate::wish::EnqueueDecision;
 
 /// What can be answered with.
-pub(crate) struct Found {
-    pub(crate) look: Look,
+pub(crate) struct PageContent {
+    pub(crate) look: CachedPage,
     pub(crate) meta: Arc<Meta>,
     pub(crate) body: Arc<StoredBody>,
     pub(crate) from_memory: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Found {
     pub(crate) lost: Option<String>,
 }
 
-impl Found {
+impl PageContent {
     /// Whether this is an older version than the one that is published.
     pub(crate) fn stands_in(&self) -> bool {
         let published = self.look.sight.meta.as_ref();
@@ -37,21 +37,21 @@ impl Found {
 
 impl Server {
     /// The body of what is published; if it cannot be had, the last one that could.
-    pub(crate) async fn body(&self, visit: &Visit<'_>, look: Look) -> Result<Found, Refusal> {
+    pub(crate) async fn body(&self, visit: &PageRead<'_>, look: CachedPage) -> Result<PageContent, PageError> {
         let Some(meta) = look.sight.meta.clone() else { return Err(self.not_yet(visit, RETRY_AFTER, "waiting")) };
         let good = self.good(visit);
         match self.fetch(visit, &meta, good.is_some()).await {
             Fetched::Here { body, from_memory } => {
                 let from_memory = from_memory && look.from_memory;
                 let outage = look.outage;
-                Ok(Found { look, meta, body, from_memory, outage, lost: None })
+                Ok(PageContent { look, meta, body, from_memory, outage, lost: None })
             }
             Fetched::Down => {
                 self.count(metrics::S3_OUTAGE);
                 let Some((meta, body)) = good else {
                     return Err(self.not_yet(visit, RETRY_AFTER, Outage::S3.as_str()));
                 };
-                Ok(Found { look, meta, body, from_memory: false, outage: Some(Outage::S3), lost: None })
+                Ok(PageContent { look, meta, body, from_memory: false, outage: Some(Outage::S3), lost: None })
             }
             Fetched::Missing => self.without_body(visit, look, &meta.s3_key, good).await,
         }
@@ -60,11 +60,11 @@ impl Server {
     /// META points at nothing. Usually a newer version has come and the old body has gone: one more look tells.
     async fn without_body(
         &self,
-        visit: &Visit<'_>,
-        mut look: Look,
+        visit: &PageRead<'_>,
+        mut look: CachedPage,
         lost: &str,
         good: Option<(Arc<Meta>, Arc<StoredBody>)>,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<PageContent, PageError> {
         if let Ok(sight) = self.pages.look_again(visit.page, &visit.policy).await {
             if let Some(found) = self.other_body(visit, &sight, lost).await? {
                 return Ok(found);
@@ -79,9 +79,9 @@ impl Server {
         }
         if let Some((meta, body)) = good {
             let lost = Some(lost.to_owned());
-            return Ok(Found { look, meta, body, from_memory: false, outage: None, lost });
+            return Ok(PageContent { look, meta, body, from_memory: false, outage: None, lost });
         }
-        if let Asking::Ask(wish) = self.asking(visit, &look.sight, Some(lost)) {
+        if let EnqueueDecision::Ask(wish) = self.asking(visit, &look.sight, Some(lost)) {
             self.ask(wish).await;
         }
         let until = Until::OtherBody(lost.to_owned());
@@ -94,22 +94,27 @@ impl Server {
     }
 
     /// What this sight has in place of the lost body. Nothing if it points at that one still, or at another that cannot be had.
-    async fn other_body(&self, visit: &Visit<'_>, sight: &Sight, lost: &str) -> Result<Option<Found>, Refusal> {
+    async fn other_body(
+        &self,
+        visit: &PageRead<'_>,
+        sight: &PageSnapshot,
+        lost: &str,
+    ) -> Result<Option<PageContent>, PageError> {
         let Some(meta) = sight.meta.clone() else { return Ok(None) };
         if meta.tombstone {
             // Purged meanwhile. To ask for it now would be to ask for it back.
-            return Err(Refusal::Gone);
+            return Err(PageError::Gone);
         }
         if meta.s3_key == lost {
             return Ok(None);
         }
         let Fetched::Here { body, .. } = self.fetch(visit, &meta, false).await else { return Ok(None) };
-        let look = Look::new(sight.clone());
-        Ok(Some(Found { look, meta, body, from_memory: false, outage: None, lost: None }))
+        let look = CachedPage::new(sight.clone());
+        Ok(Some(PageContent { look, meta, body, from_memory: false, outage: None, lost: None }))
     }
 
     /// The object that a version points at, if it may be read. A pointer that leads elsewhere leads nowhere (I7).
-    async fn fetch(&self, visit: &Visit<'_>, meta: &Meta, spare: bool) -> Fetched {
+    async fn fetch(&self, visit: &PageRead<'_>, meta: &Meta, spare: bool) -> Fetched {
         match locate(&meta.s3_key, self.bodies.bucket(), visit.tenant(), self.settings.layout) {
             Ok(key) => self.bodies.fetch(&BodyName::new(key, meta), spare).await,
             Err(error) => {
@@ -124,7 +129,7 @@ impl Server {
     }
 
     /// What memory can answer with when the visit's time is over, however that came.
-    pub(crate) fn out_of_time(&self, visit: &Visit<'_>) -> Result<Found, Refusal> {
+    pub(crate) fn out_of_time(&self, visit: &PageRead<'_>) -> Result<PageContent, PageError> {
         let page = visit.page;
         if self.remarks.due(Remark::OutOfTime, page) {
             let page = page.logged();
@@ -134,15 +139,15 @@ impl Server {
             return Err(self.not_yet(visit, RETRY_AFTER, Outage::Time.as_str()));
         };
         if sight.meta.as_ref().is_some_and(|meta| meta.tombstone) {
-            return Err(Refusal::Gone);
+            return Err(PageError::Gone);
         }
         let outage = Some(Outage::Time);
-        let look = Look { sight, from_memory: true, outage };
-        Ok(Found { look, meta, body, from_memory: false, outage, lost: None })
+        let look = CachedPage { sight, from_memory: true, outage };
+        Ok(PageContent { look, meta, body, from_memory: false, outage, lost: None })
     }
 
     /// The last version whose body was served, if memory still has both.
-    fn good(&self, visit: &Visit<'_>) -> Option<(Arc<Meta>, Arc<StoredBody>)> {
+    fn good(&self, visit: &PageRead<'_>) -> Option<(Arc<Meta>, Arc<StoredBody>)> {
         let meta = self.pages.good(visit.page)?;
         let key = locate(&meta.s3_key, self.bodies.bucket(), visit.tenant(), self.settings.layout).ok()?;
         let body = self.bodies.remembered(&BodyName::new(key, &meta))?;

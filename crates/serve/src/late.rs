@@ -12,15 +12,15 @@ use crate::flights::Flight;
 
 /// The reads that are to be ended after the reply, at most one of each page.
 #[derive(Debug)]
-pub(crate) struct Late<V: Clone>(Mutex<HashMap<PageKey, Flight<V>>>);
+pub(crate) struct DeferredReads<V: Clone>(Mutex<HashMap<PageKey, Flight<V>>>);
 
-impl<V: Clone> Default for Late<V> {
+impl<V: Clone> Default for DeferredReads<V> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<V: Clone> Late<V> {
+impl<V: Clone> DeferredReads<V> {
     pub(crate) fn leave(&self, page: &PageKey, read: Flight<V>) {
         self.locked().insert(page.clone(), read);
     }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
-use crate::budget::Budget;
+use crate::budget::TokenBucket;
 use crate::rules::signature::Admitted;
 
 /// Nonces that are remembered, a few megabytes at most. One that is forgotten is found by the write.
@@ -29,10 +29,10 @@ pub(crate) struct Limits(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    changes: Budget,
-    questions: Budget,
+    changes: TokenBucket,
+    questions: TokenBucket,
     /// Nonce writes by which no request has passed: replays, and writes that failed.
-    vain_writes: Budget,
+    vain_writes: TokenBucket,
     /// By key and nonce.
     used: LruCache<(String, String), ()>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Limited {
 
 impl Limits {
     pub(crate) fn new(per_minute: u32, now_ms: u64) -> Self {
-        let budget = || Budget::new(per_minute, now_ms);
+        let budget = || TokenBucket::new(per_minute, now_ms);
         Self(Mutex::new(State {
             changes: budget(),
             questions: budget(),
@@ -93,7 +93,7 @@ impl Limits {
 }
 
 impl State {
-    fn budget(&mut self, share: Share) -> &mut Budget {
+    fn budget(&mut self, share: Share) -> &mut TokenBucket {
         match share {
             Share::Changes => &mut self.changes,
             Share::Questions => &mut self.questions,

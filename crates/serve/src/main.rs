@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use everfresh_core::clients::{Clients, Patience, Reach, aws_sdk_config};
+use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_core::logs;
 use everfresh_serve::after_reply::{AfterReply, Rest};
 use everfresh_serve::event::{HttpAnswer, HttpEvent};
@@ -19,7 +19,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Error> {
     let settings = Settings::from_env()?;
-    let clients = Clients::aws(&aws_sdk_config(Patience::READER, Reach::Lambda).await);
+    let clients = Clients::aws(&aws_sdk_config(ClientTimeouts::READER, Network::Lambda).await);
     let server = Arc::new(build::server(settings, &clients).await?);
     server.warm_up().await;
     let rest = Rest::default();

@@ -7,7 +7,7 @@ const LONGEST_PAUSE_MS: u64 = 4_000;
 
 /// How one service has been doing.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble(Mutex<Option<Since>>);
+pub(crate) struct CircuitBreaker(Mutex<Option<Since>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Since {
@@ -15,9 +15,9 @@ struct Since {
     pause_ms: u64,
 }
 
-impl Trouble {
+impl CircuitBreaker {
     /// It has failed a moment ago: whoever can do without it should.
-    pub(crate) fn avoid(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_open(&self, now_ms: u64) -> bool {
         // A clock that jumped must not keep it away for ever.
         self.since().is_some_and(|since| now_ms.abs_diff(since.failed_ms) < since.pause_ms)
     }
@@ -45,17 +45,17 @@ mod tests {
 
     #[test]
     fn a_failing_service_is_avoided_longer_and_longer_until_it_answers() {
-        let trouble = Trouble::default();
-        assert!(!trouble.avoid(0));
+        let trouble = CircuitBreaker::default();
+        assert!(!trouble.is_open(0));
         assert!(trouble.failed(1_000));
-        assert!(trouble.avoid(1_249) && !trouble.avoid(1_250));
+        assert!(trouble.is_open(1_249) && !trouble.is_open(1_250));
         assert!(!trouble.failed(2_000));
-        assert!(trouble.avoid(2_499) && !trouble.avoid(2_500));
+        assert!(trouble.is_open(2_499) && !trouble.is_open(2_500));
         for _ in 0..20 {
             trouble.failed(3_000);
         }
-        assert!(trouble.avoid(6_999) && !trouble.avoid(7_000));
+        assert!(trouble.is_open(6_999) && !trouble.is_open(7_000));
         assert!(trouble.answered() && !trouble.answered());
-        assert!(!trouble.avoid(3_000));
+        assert!(!trouble.is_open(3_000));
     }
 }

@@ -10,13 +10,13 @@ use everfresh_core::domain::page_key::{PageKey, Tenant};
 use everfresh_core::ledger::{Ledger, LedgerError};
 use futures::future::join_all;
 
-use crate::flights::Flights;
-use crate::late::Late;
+use crate::flights::SingleFlight;
+use crate::late::DeferredReads;
 use crate::memory::Memory;
-use crate::outages::Trouble;
-use crate::remarks::{Remark, Remarks};
+use crate::outages::CircuitBreaker;
+use crate::remarks::{LogThrottle, Remark};
 use crate::rules::cache_status::Outage;
-use crate::sights::{Reading, Sight, Source, Until, unreadable};
+use crate::sights::{PageSnapshot, Reading, Source, Until, unreadable};
 
 /// How long a reader waits for the ledger while memory has an answer.
 const WITH_MEMORY: Duration = Duration::from_millis(400);
@@ -29,24 +29,24 @@ const AFTER_REPLY: Duration = Duration::from_secs(2);
 
 /// A page, and how it was come by.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
-    pub(crate) sight: Sight,
+pub(crate) struct CachedPage {
+    pub(crate) sight: PageSnapshot,
     /// No call was made.
     pub(crate) from_memory: bool,
     /// Why memory stands in for the ledger: then this is what was true when it could last be read.
     pub(crate) outage: Option<Outage>,
 }
 
-impl Look {
+impl CachedPage {
     /// What the ledger has just said.
-    pub(crate) fn new(sight: Sight) -> Self {
+    pub(crate) fn new(sight: PageSnapshot) -> Self {
         Self { sight, from_memory: false, outage: None }
     }
 }
 
 #[derive(Clone, Debug)]
 struct Known {
-    sight: Sight,
+    sight: PageSnapshot,
     /// The last version whose body was served.
     good: Option<Arc<Meta>>,
     /// How often it was read since its version was first seen.
@@ -58,29 +58,29 @@ struct Known {
 pub(crate) struct Pages {
     source: Source,
     known: Mutex<Memory<PageKey, Known>>,
-    reading: Flights<PageKey, Reading>,
-    late: Late<Reading>,
-    waiting: Flights<(PageKey, Until), Sight>,
+    reading: SingleFlight<PageKey, Reading>,
+    late: DeferredReads<Reading>,
+    waiting: SingleFlight<(PageKey, Until), PageSnapshot>,
     /// Consistent reads at the end of a wait.
-    last_looks: Flights<PageKey, Reading>,
-    trouble: Trouble,
-    remarks: Arc<Remarks>,
+    last_looks: SingleFlight<PageKey, Reading>,
+    trouble: CircuitBreaker,
+    remarks: Arc<LogThrottle>,
     /// How long a page is believed without asking again.
-    memory_ms: u64,
+    cache_ttl_ms: u64,
 }
 
 impl Pages {
-    pub(crate) fn new(ledger: Ledger, memory_ms: u64, most_bytes: usize, remarks: Arc<Remarks>) -> Self {
+    pub(crate) fn new(ledger: Ledger, cache_ttl_ms: u64, most_bytes: usize, remarks: Arc<LogThrottle>) -> Self {
         Self {
             source: Source { ledger, epochs: Arc::default() },
             known: Mutex::new(Memory::new(most_bytes)),
-            reading: Flights::default(),
-            waiting: Flights::default(),
-            last_looks: Flights::default(),
-            trouble: Trouble::default(),
-            late: Late::default(),
+            reading: SingleFlight::default(),
+            waiting: SingleFlight::default(),
+            last_looks: SingleFlight::default(),
+            trouble: CircuitBreaker::default(),
+            late: DeferredReads::default(),
             remarks,
-            memory_ms,
+            cache_ttl_ms,
         }
     }
 
@@ -97,40 +97,46 @@ impl Pages {
 
     /// The page, at most a moment old if the ledger answers and as old as it must be if not. Only a page that memory does not have
     /// either is an error.
-    pub(crate) async fn look(&self, page: &PageKey, policy: &Policy) -> Result<Look, Arc<LedgerError>> {
+    pub(crate) async fn look(&self, page: &PageKey, policy: &Policy) -> Result<CachedPage, Arc<LedgerError>> {
         let now_ms = self.source.ledger.time().local_now_ms();
         let Some(remembered) = self.remembered(page) else {
-            return Ok(Look::new(self.read(page, policy, false).await?));
+            return Ok(CachedPage::new(self.read(page, policy, false).await?));
         };
-        if now_ms.abs_diff(remembered.read_ms) < self.memory_ms {
-            return Ok(Look { sight: remembered, from_memory: true, outage: None });
+        if now_ms.abs_diff(remembered.read_ms) < self.cache_ttl_ms {
+            return Ok(CachedPage { sight: remembered, from_memory: true, outage: None });
         }
-        if self.trouble.avoid(now_ms) {
-            return Ok(Look { sight: remembered, from_memory: true, outage: Some(Outage::DynamoDb) });
+        if self.trouble.is_open(now_ms) {
+            return Ok(CachedPage { sight: remembered, from_memory: true, outage: Some(Outage::DynamoDb) });
         }
         let has_page = remembered.meta.is_some();
-        let instead = |outage| Look { sight: remembered, from_memory: false, outage: Some(outage) };
+        let instead = |outage| CachedPage { sight: remembered, from_memory: false, outage: Some(outage) };
         Ok(match self.read_in_short(page, policy).await {
             Some(Ok(sight)) if sight.unreadable.is_some() && has_page => instead(Outage::Row),
-            Some(Ok(sight)) => Look::new(sight),
+            Some(Ok(sight)) => CachedPage::new(sight),
             Some(Err(error)) if unreadable(&error) => instead(Outage::Row),
             Some(Err(_)) | None => instead(Outage::DynamoDb),
         })
     }
 
     /// What memory has of the page.
-    pub(crate) fn remembered(&self, page: &PageKey) -> Option<Sight> {
+    pub(crate) fn remembered(&self, page: &PageKey) -> Option<PageSnapshot> {
         self.known().get(page).map(|known| known.sight)
     }
 
     /// The page as it is now, whatever memory says.
-    pub(crate) async fn look_again(&self, page: &PageKey, policy: &Policy) -> Result<Sight, Arc<LedgerError>> {
+    pub(crate) async fn look_again(&self, page: &PageKey, policy: &Policy) -> Result<PageSnapshot, Arc<LedgerError>> {
         self.read(page, policy, true).await
     }
 
     /// Waits for the page to become what is waited for. If it does not in time, this is what it is then; none if the table does not say.
     /// Readers who wait for the same share the polls.
-    pub(crate) async fn wait(&self, page: &PageKey, policy: &Policy, until: Until, time: Duration) -> Option<Sight> {
+    pub(crate) async fn wait(
+        &self,
+        page: &PageKey,
+        policy: &Policy,
+        until: Until,
+        time: Duration,
+    ) -> Option<PageSnapshot> {
         let poll = self.source.clone().poll(page.clone(), *policy, until.clone());
         let waited = tokio::time::timeout(time, self.waiting.join((page.clone(), until), poll)).await;
         let sight = match waited {
@@ -142,7 +148,7 @@ impl Pages {
     }
 
     /// The page may have come between two polls, the last of which was up to a second ago.
-    async fn last_look(&self, page: &PageKey, policy: &Policy) -> Option<Sight> {
+    async fn last_look(&self, page: &PageKey, policy: &Policy) -> Option<PageSnapshot> {
         let read = self.source.clone().read(page.clone(), *policy, true);
         tokio::time::timeout(LAST_LOOK, self.last_looks.join(page.clone(), read)).await.ok()?.ok()
     }
@@ -231,7 +237,7 @@ impl Pages {
         }
     }
 
-    fn remember(&self, page: &PageKey, sight: &Sight) {
+    fn remember(&self, page: &PageKey, sight: &PageSnapshot) {
         let mut known = self.known();
         let before = known.get(page);
         // What a foreign writer has broken does not push out what can be served.

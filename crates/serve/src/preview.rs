@@ -13,8 +13,8 @@ use http::header::{ACCEPT_LANGUAGE, COOKIE, HeaderName, HeaderValue};
 use crate::reply::Reply;
 use crate::request::{Method, Request};
 use crate::rules::cache_status::Did;
+use crate::rules::page_error::PageError;
 use crate::rules::preview;
-use crate::rules::refusal::Refusal;
 use crate::serve::Server;
 
 /// Tells the origin that a draft is asked for.
@@ -33,25 +33,25 @@ impl Server {
         request: &Request,
         method: Method,
         tenant: &TenantConfig,
-    ) -> Result<Reply, Refusal> {
-        let Render::Http(origin) = &tenant.render else { return Err(Refusal::NoOrigin) };
+    ) -> Result<Reply, PageError> {
+        let Render::Http(origin) = &tenant.render else { return Err(PageError::NoOrigin) };
         // The same normaliser as for a page. Drafts may be asked for by any parameter, so the query goes as it came.
-        let path = NormalPath::parse(&request.target).map_err(|_| Refusal::BadPath)?;
+        let path = NormalPath::parse(&request.target).map_err(|_| PageError::BadPath)?;
         let target = match request.target.split_once('?') {
             Some((_, query)) if query.bytes().all(in_query) => format!("{}?{query}", path.path()),
-            Some(_) => return Err(Refusal::BadPath),
+            Some(_) => return Err(PageError::BadPath),
             None => path.path().to_owned(),
         };
         let headers = forwarded(request);
         let host = tenant.hosts.first().map_or("", String::as_str);
-        let time = Duration::from_millis(self.settings.visit_ms);
+        let time = Duration::from_millis(self.settings.response_deadline_ms);
         let (tenant, max_bytes) = (&tenant.tenant, MAX_BODY_BYTES);
         let draft = OriginRequest { tenant, path: &target, host, headers: &headers, max_bytes, time };
         match self.origins.fetch(origin, draft).await {
             Ok(rendered) => Ok(reply(rendered, method)),
             Err(failure) => {
                 tracing::warn!(%tenant, %failure, "the origin of {tenant} did not answer a preview: {failure}");
-                Err(Refusal::OriginDown)
+                Err(PageError::OriginDown)
             }
         }
     }

@@ -28,19 +28,19 @@ pub(crate) enum Remark {
     /// Of a page: a visit took too long.
     OutOfTime,
     /// Of a tenant: its readers ask for too much.
-    OverBudget,
+    RateLimited,
     /// Of a tenant: somebody asks for its regenerations and is not believed.
     Unsigned,
 }
 
 /// What has been said, and when.
 #[derive(Debug)]
-pub(crate) struct Remarks {
+pub(crate) struct LogThrottle {
     said: Mutex<LruCache<(Remark, String), u64>>,
     time: AwsTime,
 }
 
-impl Remarks {
+impl LogThrottle {
     pub(crate) fn new(time: AwsTime) -> Self {
         Self { said: Mutex::new(LruCache::new(MOST)), time }
     }

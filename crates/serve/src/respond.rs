@@ -5,12 +5,12 @@ use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::seconds;
 use everfresh_core::metrics;
 
-use crate::found::Found;
+use crate::found::PageContent;
 use crate::reply::Reply;
 use crate::request::{Method, Request};
 use crate::rules::cache_status::Did;
 use crate::rules::page::{self, Page};
-use crate::serve::{Before, Server, Visit};
+use crate::serve::{Before, PageRead, Server};
 
 impl Server {
     /// The page as the reader gets it.
@@ -18,8 +18,8 @@ impl Server {
         &self,
         request: &Request,
         method: Method,
-        visit: &Visit<'_>,
-        found: &Found,
+        visit: &PageRead<'_>,
+        found: &PageContent,
         before: Before,
         asks: bool,
     ) -> Reply {
@@ -71,13 +71,13 @@ fn ttl(freshness: &Freshness, meta: &Meta, now_ms: u64) -> (i64, u64) {
 
 /// The page's tags as a CDN reads them: each with its tenant, for tags of two tenants may be the same word. Its own comes first, for a
 /// CDN does not read on for ever.
-fn cdn_tags(visit: &Visit<'_>, meta: &Meta) -> String {
+fn cdn_tags(visit: &PageRead<'_>, meta: &Meta) -> String {
     let tags = meta.tags.iter().map(|tag| tag.for_cdn(visit.tenant()));
     let tags: Vec<String> = std::iter::once(visit.page.for_cdn()).chain(tags).collect();
     tags.join(",")
 }
 
-fn debug(visit: &Visit<'_>, found: &Found, did: &Did, asks: bool) -> String {
+fn debug(visit: &PageRead<'_>, found: &PageContent, did: &Did, asks: bool) -> String {
     let version = found.meta.version.map_or("foreign".to_owned(), |version| version.to_string());
     let from = if found.from_memory { "memory" } else { "store" };
     let page = visit.page;

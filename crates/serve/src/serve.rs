@@ -18,22 +18,22 @@ use everfresh_enqueue::{Queues, Sender};
 use everfresh_origin::Origins;
 use tokio::time::{Instant, timeout_at};
 
-use crate::asks::Asks;
+use crate::asks::EnqueueLimiter;
 use crate::bodies::Bodies;
-use crate::found::Found;
+use crate::found::PageContent;
 use crate::limits::Limits;
-use crate::outages::Trouble;
-use crate::pages::{Look, Pages};
-use crate::remarks::{Remark, Remarks};
+use crate::outages::CircuitBreaker;
+use crate::pages::{CachedPage, Pages};
+use crate::remarks::{LogThrottle, Remark};
 use crate::reply::Reply;
 use crate::request::{Method, Request};
 use crate::rules::cache_status::Outage;
-use crate::rules::refusal::Refusal;
+use crate::rules::page_error::PageError;
 use crate::rules::trigger;
 use crate::settings::{FOR_BODY_MS, Settings};
 use crate::sights::{Until, must_wait, unreadable};
-use crate::telling::Telling;
-use crate::wish::{Asking, Wish};
+use crate::telling::MetricsBuffer;
+use crate::wish::{Enqueue, EnqueueDecision};
 
 /// The header in which a trusted proxy names the host that the reader asked for.
 pub const HOST_HEADER: &str = "x-everfresh-host";
@@ -48,12 +48,12 @@ pub struct Server {
     pub(crate) settings: Settings,
     pub(crate) pages: Pages,
     pub(crate) bodies: Bodies,
-    pub(crate) asks: Mutex<Asks>,
+    pub(crate) asks: Mutex<EnqueueLimiter>,
     pub(crate) sender: Sender,
-    pub(crate) queue_trouble: Trouble,
+    pub(crate) queue_breaker: CircuitBreaker,
     pub(crate) origins: Origins,
-    pub(crate) telling: Telling,
-    pub(crate) remarks: Arc<Remarks>,
+    pub(crate) telling: MetricsBuffer,
+    pub(crate) remarks: Arc<LogThrottle>,
     pub(crate) limits: Limits,
 }
 
@@ -63,7 +63,7 @@ pub struct Served {
     /// What the reader gets.
     pub reply: Reply,
     /// Hand this to [`Server::finish`] after the reply was sent, and wait for it before the instance rests.
-    pub wish: Option<Wish>,
+    pub wish: Option<Enqueue>,
 }
 
 impl From<Reply> for Served {
@@ -74,7 +74,7 @@ impl From<Reply> for Served {
 
 /// A page that a reader asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Visit<'a> {
+pub(crate) struct PageRead<'a> {
     tenant: &'a TenantConfig,
     pub(crate) page: &'a PageKey,
     pub(crate) policy: Policy,
@@ -99,17 +99,17 @@ impl Server {
         // Readers ask for nothing that may wait in the second queue.
         let queues = Queues { main: settings.queue.clone(), low_priority: settings.queue.clone() };
         let sender = Sender::new(clients.sqs.clone(), queues).producer("everfresh-serve", env!("CARGO_PKG_VERSION"));
-        let remarks = Arc::new(Remarks::new(clients.time.clone()));
+        let remarks = Arc::new(LogThrottle::new(clients.time.clone()));
         let limits = Limits::new(settings.revalidate_per_minute, clients.time.local_now_ms());
         Self {
-            pages: Pages::new(ledger, settings.memory_ms, settings.page_bytes, remarks.clone()),
+            pages: Pages::new(ledger, settings.cache_ttl_ms, settings.page_bytes, remarks.clone()),
             bodies: Bodies::new(artifacts, settings.body_bytes, clients.time.clone(), remarks.clone()),
-            asks: Mutex::new(Asks::new(settings.asks_per_minute)),
+            asks: Mutex::new(EnqueueLimiter::new(settings.enqueues_per_minute)),
             sender,
-            queue_trouble: Trouble::default(),
+            queue_breaker: CircuitBreaker::default(),
             remarks,
-            origins: Origins::new(everfresh_origin::Patience::default()),
-            telling: Telling::default(),
+            origins: Origins::new(everfresh_origin::OriginTimeouts::default()),
+            telling: MetricsBuffer::default(),
             limits,
             config,
             settings,
@@ -134,7 +134,7 @@ impl Server {
             Some(served) => served,
             None => {
                 self.count(metrics::UNAVAILABLE);
-                refused(request, &Refusal::Internal)
+                refused(request, &PageError::Internal)
             }
         }
     }
@@ -144,11 +144,13 @@ impl Server {
             Ok(served) => served,
             Err(refusal) => {
                 self.count(match refusal {
-                    Refusal::NotYet { .. } | Refusal::OriginDown | Refusal::Internal => metrics::UNAVAILABLE,
-                    Refusal::Gone => metrics::GONE,
-                    Refusal::Method | Refusal::Host | Refusal::BadPath | Refusal::NoRoute | Refusal::NoOrigin => {
-                        metrics::REFUSED
-                    }
+                    PageError::NotYet { .. } | PageError::OriginDown | PageError::Internal => metrics::UNAVAILABLE,
+                    PageError::Gone => metrics::GONE,
+                    PageError::Method
+                    | PageError::Host
+                    | PageError::BadPath
+                    | PageError::NoRoute
+                    | PageError::NoOrigin => metrics::REFUSED,
                 });
                 refused(request, &refusal)
             }
@@ -156,16 +158,16 @@ impl Server {
     }
 
     /// method → tenant → page → find → reply, and what to ask for.
-    async fn answer(&self, request: &Request) -> Result<Served, Refusal> {
-        let ends = Instant::now() + Duration::from_millis(self.settings.visit_ms);
-        let method = Method::parse(&request.method).ok_or(Refusal::Method)?;
-        let tenant = self.tenant(request).ok_or(Refusal::Host)?;
+    async fn answer(&self, request: &Request) -> Result<Served, PageError> {
+        let ends = Instant::now() + Duration::from_millis(self.settings.response_deadline_ms);
+        let method = Method::parse(&request.method).ok_or(PageError::Method)?;
+        let tenant = self.tenant(request).ok_or(PageError::Host)?;
         if self.is_preview(request, tenant) {
             return self.preview(request, method, tenant).await.map(Served::from);
         }
         let Resolved { page, route, .. } = tenant.resolve(&request.target)?;
         let policy = route.policy(self.settings.deploy, self.settings.epsilon_ms);
-        let visit = Visit { tenant, page: &page, policy, ends };
+        let visit = PageRead { tenant, page: &page, policy, ends };
         // Each call has its time-out, but there may be many of them.
         let mut before = Before::default();
         let found = match timeout_at(ends, self.find(&visit, &mut before)).await {
@@ -180,7 +182,7 @@ impl Server {
     }
 
     /// lookup → (wait) → body.
-    async fn find(&self, visit: &Visit<'_>, before: &mut Before) -> Result<Found, Refusal> {
+    async fn find(&self, visit: &PageRead<'_>, before: &mut Before) -> Result<PageContent, PageError> {
         let look = self.look(visit).await?;
         let met = self.freshness(visit, &look);
         self.count_met(&met);
@@ -190,7 +192,7 @@ impl Server {
         let look = if before.waited { self.wait(visit, look, before).await? } else { look };
         match self.freshness(visit, &look) {
             Freshness::Missing => Err(self.not_yet(visit, RETRY_AFTER, "waiting")),
-            Freshness::Gone => Err(Refusal::Gone),
+            Freshness::Gone => Err(PageError::Gone),
             // Better an old page than none: what is Expired was waited for, in vain.
             Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Expired { .. } => {
                 self.body(visit, look).await
@@ -213,7 +215,7 @@ impl Server {
     }
 
     /// What is known of the page.
-    async fn look(&self, visit: &Visit<'_>) -> Result<Look, Refusal> {
+    async fn look(&self, visit: &PageRead<'_>) -> Result<CachedPage, PageError> {
         match self.pages.look(visit.page, &visit.policy).await {
             Ok(look) => {
                 if look.outage == Some(Outage::DynamoDb) {
@@ -235,61 +237,70 @@ impl Server {
         }
     }
 
-    /// Asks for the page and waits for it, as long as a reader can. If it does not come, what is there then is the answer, or what was
+    /// EnqueueLimiter for the page and waits for it, as long as a reader can. If it does not come, what is there then is the answer, or what was
     /// there before if the table does not say.
-    async fn wait(&self, visit: &Visit<'_>, already: Look, before: &mut Before) -> Result<Look, Refusal> {
+    async fn wait(
+        &self,
+        visit: &PageRead<'_>,
+        already: CachedPage,
+        before: &mut Before,
+    ) -> Result<CachedPage, PageError> {
         let missing = already.sight.meta.is_none();
         match self.asking(visit, &already.sight, None) {
             // Asked before waiting, for nobody else may have.
-            Asking::Ask(wish) => {
+            EnqueueDecision::Ask(wish) => {
                 before.asked = self.ask(wish).await;
                 if !before.asked && !missing {
                     return Ok(already);
                 }
             }
-            Asking::Suppressed | Asking::Rendering => {}
+            EnqueueDecision::Suppressed | EnqueueDecision::Rendering => {}
             // The origin is given a rest, or has enough to do: waiting would be in vain.
-            Asking::Cooldown { until_ms } if missing => {
+            EnqueueDecision::Cooldown { until_ms } if missing => {
                 let seconds = until_ms.saturating_sub(self.now_ms()).div_ceil(1000);
                 return Err(self.not_yet(visit, seconds.max(1), "cooldown"));
             }
-            Asking::OverBudget if missing => return Err(self.not_yet(visit, 60, "over-budget")),
-            Asking::Cooldown { .. } | Asking::OverBudget | Asking::QueueDown | Asking::Nothing => {
+            EnqueueDecision::RateLimited if missing => return Err(self.not_yet(visit, 60, "over-budget")),
+            EnqueueDecision::Cooldown { .. }
+            | EnqueueDecision::RateLimited
+            | EnqueueDecision::QueueDown
+            | EnqueueDecision::Nothing => {
                 return Ok(already);
             }
         }
         let until = Until::NewerThan(Seen::of(already.sight.meta.as_deref()));
         let come = self.pages.wait(visit.page, &visit.policy, until, self.patience(visit)).await;
-        Ok(come.map_or(already, Look::new))
+        Ok(come.map_or(already, CachedPage::new))
     }
 
     /// How long a reader waits for a regeneration. Of the visit's time something is left to fetch what it gives, or what was there before.
-    pub(crate) fn patience(&self, visit: &Visit<'_>) -> Duration {
+    pub(crate) fn patience(&self, visit: &PageRead<'_>) -> Duration {
         let left = visit.ends.saturating_duration_since(Instant::now());
         left.saturating_sub(Duration::from_millis(FOR_BODY_MS)).min(Duration::from_millis(self.settings.wait_ms))
     }
 
     /// What to ask for after the reply.
-    fn wish(&self, visit: &Visit<'_>, found: &Found, reads: u32) -> Option<Wish> {
+    fn wish(&self, visit: &PageRead<'_>, found: &PageContent, reads: u32) -> Option<Enqueue> {
         let sight = &found.look.sight;
         let asking = self.asking(visit, sight, found.lost.as_deref());
-        let asking = if matches!(asking, Asking::Nothing) { self.asking_early(visit, sight, reads) } else { asking };
+        let asking =
+            if matches!(asking, EnqueueDecision::Nothing) { self.asking_early(visit, sight, reads) } else { asking };
         match asking {
-            Asking::Ask(wish) => Some(wish),
-            Asking::Nothing
-            | Asking::Rendering
-            | Asking::Suppressed
-            | Asking::QueueDown
-            | Asking::OverBudget
-            | Asking::Cooldown { .. } => None,
+            EnqueueDecision::Ask(wish) => Some(wish),
+            EnqueueDecision::Nothing
+            | EnqueueDecision::Rendering
+            | EnqueueDecision::Suppressed
+            | EnqueueDecision::QueueDown
+            | EnqueueDecision::RateLimited
+            | EnqueueDecision::Cooldown { .. } => None,
         }
     }
 
-    pub(crate) fn not_yet(&self, visit: &Visit<'_>, retry_after: u64, detail: &'static str) -> Refusal {
-        Refusal::NotYet { retry_after, detail, placeholder: visit.tenant.placeholder.clone() }
+    pub(crate) fn not_yet(&self, visit: &PageRead<'_>, retry_after: u64, detail: &'static str) -> PageError {
+        PageError::NotYet { retry_after, detail, placeholder: visit.tenant.placeholder.clone() }
     }
 
-    fn freshness(&self, visit: &Visit<'_>, look: &Look) -> Freshness {
+    fn freshness(&self, visit: &PageRead<'_>, look: &CachedPage) -> Freshness {
         look.sight.freshness(&visit.policy, self.now_ms())
     }
 
@@ -304,7 +315,7 @@ impl Server {
 }
 
 /// The answer without a page, and for HEAD without its words.
-fn refused(request: &Request, refusal: &Refusal) -> Served {
+fn refused(request: &Request, refusal: &PageError) -> Served {
     let reply = refusal.reply();
     match Method::parse(&request.method) {
         Some(Method::Head) => reply.body(Bytes::new()).into(),
@@ -312,7 +323,7 @@ fn refused(request: &Request, refusal: &Refusal) -> Served {
     }
 }
 
-impl<'a> Visit<'a> {
+impl<'a> PageRead<'a> {
     pub(crate) fn tenant(&self) -> &'a Tenant {
         &self.tenant.tenant
     }

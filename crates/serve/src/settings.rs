@@ -30,23 +30,23 @@ pub struct Settings {
     pub deploy: u64,
     /// `EVERFRESH_EPSILON_MS`: as the worker has it.
     pub epsilon_ms: u64,
-    /// `EVERFRESH_MEMORY_MS`: how long a page is believed without asking the table again.
-    pub memory_ms: u64,
-    /// `EVERFRESH_PAGE_MEMORY_BYTES`: how much of pages' rows an instance remembers.
+    /// `EVERFRESH_CACHE_TTL_MS`: how long a page is believed without asking the table again.
+    pub cache_ttl_ms: u64,
+    /// `EVERFRESH_PAGE_CACHE_BYTES`: how much of pages' rows an instance remembers.
     pub page_bytes: usize,
-    /// `EVERFRESH_BODY_MEMORY_BYTES`: how much of pages' bodies an instance remembers.
+    /// `EVERFRESH_BODY_CACHE_BYTES`: how much of pages' bodies an instance remembers.
     pub body_bytes: usize,
     /// `EVERFRESH_WAIT_MS`: how long a reader waits for a page that is missing or expired.
     pub wait_ms: u64,
-    /// `EVERFRESH_VISIT_MS`: how long a reader waits for anything at all, whatever is slow or hangs; then memory answers, or nobody. It
+    /// `EVERFRESH_RESPONSE_DEADLINE_MS`: how long a reader waits for anything at all, whatever is slow or hangs; then memory answers, or nobody. It
     /// must be two seconds more than `EVERFRESH_WAIT_MS`, and three less than `EVERFRESH_FUNCTION_TIMEOUT_MS`, the function's own time-out
     /// (15 s if that is not set).
-    pub visit_ms: u64,
+    pub response_deadline_ms: u64,
     /// `EVERFRESH_STACK`: by which the metrics of two stacks are told apart.
     pub stack_name: String,
-    /// `EVERFRESH_ASKS_PER_MINUTE`: how many regenerations a tenant's readers may start through one instance; and as many again of pages
+    /// `EVERFRESH_ENQUEUES_PER_MINUTE`: how many regenerations a tenant's readers may start through one instance; and as many again of pages
     /// that are not there yet.
-    pub asks_per_minute: u32,
+    pub enqueues_per_minute: u32,
     /// `EVERFRESH_EARLY_REFRESH_PERCENT`: the last part of a hot page's life in which it is regenerated already; 0 switches it off.
     pub early_refresh_percent: u32,
     /// `EVERFRESH_TRUST_HOST_HEADER`: a proxy in front names the host in `x-everfresh-host`, and only it can reach this function.
@@ -80,16 +80,17 @@ impl Settings {
             return Err(invalid("EVERFRESH_EARLY_REFRESH_PERCENT", "must be 0 to 50"));
         }
         let wait_ms: u64 = variables.or("EVERFRESH_WAIT_MS", 5_000)?;
-        let visit_ms: u64 = variables.or("EVERFRESH_VISIT_MS", wait_ms.saturating_add(3_000).max(8_000))?;
+        let response_deadline_ms: u64 =
+            variables.or("EVERFRESH_RESPONSE_DEADLINE_MS", wait_ms.saturating_add(3_000).max(8_000))?;
         let function_timeout_ms: u64 = variables.or("EVERFRESH_FUNCTION_TIMEOUT_MS", 15_000)?;
         let (least_ms, most_ms) =
             (wait_ms.saturating_add(FOR_BODY_MS), function_timeout_ms.saturating_sub(AFTER_REPLY_MS));
-        if !(least_ms..=most_ms).contains(&visit_ms) {
+        if !(least_ms..=most_ms).contains(&response_deadline_ms) {
             let why = format!(
                 "must be at least EVERFRESH_WAIT_MS + {FOR_BODY_MS} = {least_ms}, and at most \
                  EVERFRESH_FUNCTION_TIMEOUT_MS - {AFTER_REPLY_MS} = {most_ms}"
             );
-            return Err(invalid("EVERFRESH_VISIT_MS", &why));
+            return Err(invalid("EVERFRESH_RESPONSE_DEADLINE_MS", &why));
         }
         let tag_header = variables.set("EVERFRESH_TAG_HEADER").map(|name| name.to_ascii_lowercase());
         if tag_header.as_deref().is_some_and(|name| !is_header_name(name)) {
@@ -113,13 +114,13 @@ impl Settings {
             layout: variables.layout()?,
             deploy: variables.or("EVERFRESH_DEPLOY", 0)?,
             epsilon_ms: variables.or("EVERFRESH_EPSILON_MS", Ladder::default().epsilon_ms)?,
-            memory_ms: variables.or("EVERFRESH_MEMORY_MS", 1_000)?,
-            page_bytes: variables.or("EVERFRESH_PAGE_MEMORY_BYTES", 8 << 20)?,
-            body_bytes: variables.or("EVERFRESH_BODY_MEMORY_BYTES", 32 << 20)?,
+            cache_ttl_ms: variables.or("EVERFRESH_CACHE_TTL_MS", 1_000)?,
+            page_bytes: variables.or("EVERFRESH_PAGE_CACHE_BYTES", 8 << 20)?,
+            body_bytes: variables.or("EVERFRESH_BODY_CACHE_BYTES", 32 << 20)?,
             wait_ms,
-            visit_ms,
+            response_deadline_ms,
             stack_name: variables.stack_name(),
-            asks_per_minute: variables.or("EVERFRESH_ASKS_PER_MINUTE", 120)?,
+            enqueues_per_minute: variables.or("EVERFRESH_ENQUEUES_PER_MINUTE", 120)?,
             early_refresh_percent,
             trust_host_header: variables.or("EVERFRESH_TRUST_HOST_HEADER", false)?,
             debug_header: variables.or("EVERFRESH_DEBUG_HEADER", false)?,
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn only_table_bucket_queue_and_configuration_must_be_set() {
         let settings = read(&[]).unwrap();
-        assert_eq!((settings.memory_ms, settings.tag_header, settings.trust_host_header), (1_000, None, false));
+        assert_eq!((settings.cache_ttl_ms, settings.tag_header, settings.trust_host_header), (1_000, None, false));
         for variable in ["EVERFRESH_CONFIG", "FACETHEORY_CACHE_TABLE_NAME", "EVERFRESH_BUCKET", "EVERFRESH_QUEUE_URL"] {
             assert_eq!(read(&[(variable, "")]).unwrap_err().to_string(), format!("{variable} is not set"));
         }
@@ -158,27 +159,27 @@ mod tests {
 
     #[test]
     fn a_visit_is_longer_than_its_wait_and_shorter_than_the_function() {
-        assert_eq!(read(&[]).unwrap().visit_ms, 8_000);
+        assert_eq!(read(&[]).unwrap().response_deadline_ms, 8_000);
         let set = |wait: &str, visit: &str, function: &str| {
             read(&[
                 ("EVERFRESH_WAIT_MS", wait),
-                ("EVERFRESH_VISIT_MS", visit),
+                ("EVERFRESH_RESPONSE_DEADLINE_MS", visit),
                 ("EVERFRESH_FUNCTION_TIMEOUT_MS", function),
             ])
         };
-        assert_eq!(set("0", "2000", "5000").unwrap().visit_ms, 2_000);
+        assert_eq!(set("0", "2000", "5000").unwrap().response_deadline_ms, 2_000);
         let longer = read(&[("EVERFRESH_WAIT_MS", "20000"), ("EVERFRESH_FUNCTION_TIMEOUT_MS", "30000")]);
-        assert_eq!(longer.unwrap().visit_ms, 23_000, "a longer wait takes its visit along");
+        assert_eq!(longer.unwrap().response_deadline_ms, 23_000, "a longer wait takes its visit along");
         for (wait, visit, function) in [("5000", "6999", "15000"), ("5000", "12001", "15000"), ("0", "2000", "2000")] {
             let refusal = set(wait, visit, function).unwrap_err().to_string();
-            assert!(refusal.starts_with("EVERFRESH_VISIT_MS: must be at least"), "{refusal}");
+            assert!(refusal.starts_with("EVERFRESH_RESPONSE_DEADLINE_MS: must be at least"), "{refusal}");
         }
     }
 
     #[test]
     fn a_wrong_value_is_refused_by_the_name_of_its_variable_and_a_secret_is_not_repeated() {
         for (variable, value) in [
-            ("EVERFRESH_MEMORY_MS", "soon"),
+            ("EVERFRESH_CACHE_TTL_MS", "soon"),
             ("EVERFRESH_EARLY_REFRESH_PERCENT", "51"),
             ("EVERFRESH_TAG_HEADER", "Cache Tag"),
             ("EVERFRESH_TRUST_HOST_HEADER", "yes"),

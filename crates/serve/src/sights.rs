@@ -19,7 +19,7 @@ const LONGEST_POLL: Duration = Duration::from_secs(1);
 
 /// A page at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct PageSnapshot {
     pub(crate) meta: Option<Arc<Meta>>,
     /// In its place, a foreign row that cannot be read: the page counts as missing, and a render replaces it.
     pub(crate) unreadable: Option<RowError>,
@@ -32,7 +32,7 @@ pub(crate) struct Sight {
     pub(crate) read_ms: u64,
 }
 
-impl Sight {
+impl PageSnapshot {
     pub(crate) fn freshness(&self, policy: &Policy, now_ms: u64) -> Freshness {
         freshness(self.meta.as_deref(), &self.health, &self.invalidations, policy, now_ms)
     }
@@ -60,7 +60,7 @@ pub(crate) enum Until {
     OtherBody(String),
 }
 
-pub(crate) type Reading = Result<Sight, Arc<LedgerError>>;
+pub(crate) type Reading = Result<PageSnapshot, Arc<LedgerError>>;
 
 /// Where sights come from.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl Source {
             Some(meta) => self.epochs.invalidations(ledger, &page, meta, &policy).await?,
             None => Invalidations::default(),
         };
-        Ok(Sight {
+        Ok(PageSnapshot {
             meta: state.meta.map(Arc::new),
             unreadable: state.unreadable.map(|row| row.error),
             health: state.health,
@@ -93,7 +93,7 @@ impl Source {
     }
 
     /// Looks at the page until it is what is waited for, or until its regeneration has failed. Never ends by itself otherwise.
-    pub(crate) async fn poll(self, page: PageKey, policy: Policy, until: Until) -> Sight {
+    pub(crate) async fn poll(self, page: PageKey, policy: Policy, until: Until) -> PageSnapshot {
         let mut pause = FIRST_POLL;
         loop {
             tokio::time::sleep(pause).await;

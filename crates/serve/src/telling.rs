@@ -24,9 +24,9 @@ const URGENT: [Metric; 6] = [
 
 /// What was counted, and when it was last told.
 #[derive(Debug, Default)]
-pub(crate) struct Telling(Mutex<(Metrics, u64)>);
+pub(crate) struct MetricsBuffer(Mutex<(Metrics, u64)>);
 
-impl Telling {
+impl MetricsBuffer {
     fn locked(&self) -> MutexGuard<'_, (Metrics, u64)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

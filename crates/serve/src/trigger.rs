@@ -21,9 +21,9 @@ use crate::limits::{Limited, Share};
 use crate::remarks::Remark;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::rules::refused::Refused;
-use crate::rules::signature::{Admitted, Denied, Letter};
+use crate::rules::signature::{Admitted, Denied, SignedRequest};
 use crate::rules::trigger::{self, Endpoint, MOST_BODY_BYTES, Wanted};
+use crate::rules::trigger_error::TriggerError;
 use crate::serve::{RETRY_AFTER, Server};
 use crate::wish::LONGEST;
 
@@ -41,16 +41,16 @@ impl Server {
     pub(crate) async fn trigger(&self, request: &Request) -> Reply {
         let reply = self.triggered(request).await.unwrap_or_else(|refused| {
             match refused {
-                Refused::Unsigned => self.count(metrics::TRIGGERS_UNSIGNED),
-                Refused::Limited { .. } => self.count(metrics::TRIGGERS_LIMITED),
+                TriggerError::Unsigned => self.count(metrics::TRIGGERS_UNSIGNED),
+                TriggerError::Limited { .. } => self.count(metrics::TRIGGERS_LIMITED),
                 // Counted with what is down.
-                Refused::Unavailable { .. } => {}
-                Refused::NotFound
-                | Refused::Method { .. }
-                | Refused::Host
-                | Refused::TooLarge
-                | Refused::Bad { .. }
-                | Refused::RawKeys => self.count(metrics::REFUSED),
+                TriggerError::Unavailable { .. } => {}
+                TriggerError::NotFound
+                | TriggerError::Method { .. }
+                | TriggerError::Host
+                | TriggerError::TooLarge
+                | TriggerError::Bad { .. }
+                | TriggerError::RawKeys => self.count(metrics::REFUSED),
             }
             refused.reply()
         });
@@ -58,14 +58,14 @@ impl Server {
     }
 
     /// endpoint → tenant → signature and time → known replay → what is asked → limits → nonce → send, or read.
-    async fn triggered(&self, request: &Request) -> Result<Reply, Refused> {
+    async fn triggered(&self, request: &Request) -> Result<Reply, TriggerError> {
         if self.settings.revalidate_keys.is_empty() {
-            return Err(Refused::NotFound);
+            return Err(TriggerError::NotFound);
         }
         let endpoint = Endpoint::find(&request.method, &request.target)?;
-        let tenant = self.tenant(request).ok_or(Refused::Host)?;
+        let tenant = self.tenant(request).ok_or(TriggerError::Host)?;
         if request.body.len() > MOST_BODY_BYTES {
-            return Err(Refused::TooLarge);
+            return Err(TriggerError::TooLarge);
         }
         let admitted = self.admit(request).map_err(|denied| self.unsigned(tenant, denied))?;
         if self.limits.is_replay(&admitted) {
@@ -90,7 +90,7 @@ impl Server {
     fn admit(&self, request: &Request) -> Result<Admitted, Denied> {
         let header = |name| request.header(name).ok_or(Denied::Malformed);
         let host = self.host(request).and_then(host_name).ok_or(Denied::Malformed)?;
-        let letter = Letter {
+        let letter = SignedRequest {
             method: &request.method,
             host: &host,
             target: &request.target,
@@ -103,12 +103,12 @@ impl Server {
         self.settings.revalidate_keys.admit(key_id, signature, &letter, self.now_ms())
     }
 
-    fn unsigned(&self, tenant: &TenantConfig, denied: Denied) -> Refused {
+    fn unsigned(&self, tenant: &TenantConfig, denied: Denied) -> TriggerError {
         let (tenant, why) = (&tenant.tenant, denied.as_str());
         if self.remarks.due(Remark::Unsigned, &format!("{tenant} {why}")) {
             tracing::warn!(%tenant, why, "a request to regenerate pages of {tenant} is not signed as it must be: {why}");
         }
-        Refused::Unsigned
+        TriggerError::Unsigned
     }
 
     /// Uses the request up: from now on it is a replay.
@@ -118,8 +118,8 @@ impl Server {
         admitted: &Admitted,
         share: Share,
         key: Option<&IdempotencyKey>,
-    ) -> Result<(), Refused> {
-        let limited = |Limited { retry_after }| Refused::Limited { retry_after };
+    ) -> Result<(), TriggerError> {
+        let limited = |Limited { retry_after }| TriggerError::Limited { retry_after };
         self.limits.may_write(share, self.local_now_ms()).map_err(limited)?;
         let Admitted { key_id, nonce, keep_until } = admitted;
         match self.pages.ledger().spend_nonce(key_id, nonce, *keep_until).await {
@@ -136,12 +136,12 @@ impl Server {
     }
 
     /// Sends the change, and waits for the queue to have it: whoever asks must know.
-    async fn send(&self, tenant: &TenantConfig, change: Change) -> Result<Reply, Refused> {
+    async fn send(&self, tenant: &TenantConfig, change: Change) -> Result<Reply, TriggerError> {
         let Change { message, handle, key, page } = change;
         let beside: Vec<(&str, &str)> = page.as_deref().map(|hash| (attributes::PAGE, hash)).into_iter().collect();
         let why = match tokio::time::timeout(LONGEST, self.sender.send_with(&message, &beside)).await {
             Ok(Ok(_)) => {
-                if self.queue_trouble.answered() {
+                if self.queue_breaker.answered() {
                     tracing::info!("the queue takes wishes again");
                 }
                 let tenant = &tenant.tenant;
@@ -152,19 +152,19 @@ impl Server {
                 return Ok(trigger::accepted(&handle, &key));
             }
             Ok(Err(SendError::Message(error))) => {
-                return Err(Refused::bad(&error.to_string(), "Change what is asked for."));
+                return Err(TriggerError::bad(&error.to_string(), "Change what is asked for."));
             }
             Ok(Err(error @ SendError::Queue { .. })) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),
         };
         self.not_taken(&why);
-        Err(Refused::Unavailable { retry_after: RETRY_AFTER, key: Some(key) })
+        Err(TriggerError::Unavailable { retry_after: RETRY_AFTER, key: Some(key) })
     }
 
     /// What became of a request. Only rows of the host's tenant are looked at (I7).
-    async fn tell(&self, tenant: &TenantConfig, handle: &Handle, after: u64) -> Result<Reply, Refused> {
+    async fn tell(&self, tenant: &TenantConfig, handle: &Handle, after: u64) -> Result<Reply, TriggerError> {
         if self.settings.layout.raw_keys && matches!(handle, Handle::Page { .. }) {
-            return Err(Refused::RawKeys);
+            return Err(TriggerError::RawKeys);
         }
         match self.pages.ledger().request_by_handle(&tenant.tenant, handle).await {
             Ok(row) => {
@@ -175,30 +175,32 @@ impl Server {
         }
     }
 
-    fn table_down(&self, error: &LedgerError, key: Option<&IdempotencyKey>) -> Refused {
+    fn table_down(&self, error: &LedgerError, key: Option<&IdempotencyKey>) -> TriggerError {
         self.count(metrics::DYNAMODB_OUTAGE);
         tracing::error!(%error, "a signed request cannot be answered: {error}");
-        Refused::Unavailable { retry_after: RETRY_AFTER, key: key.cloned() }
+        TriggerError::Unavailable { retry_after: RETRY_AFTER, key: key.cloned() }
     }
 }
 
 /// The change that is asked for, if the tenant has such a page or there can be such a tag.
-fn change(tenant: &TenantConfig, wanted: Wanted, request: &Request) -> Result<Change, Refused> {
+fn change(tenant: &TenantConfig, wanted: Wanted, request: &Request) -> Result<Change, TriggerError> {
     let key = match request.header("x-request-id") {
         Some(id) => IdempotencyKey::parse(id),
         None => IdempotencyKey::parse(&format!("http-{:032x}", chance::token())),
     };
-    let key = key.map_err(|error| Refused::bad(&format!("x-request-id {error}"), "Send another one, or none."))?;
+    let key = key.map_err(|error| TriggerError::bad(&format!("x-request-id {error}"), "Send another one, or none."))?;
     let name = tenant.tenant.as_str();
     let (mut message, handle, page) = match wanted {
         Wanted::Path(path) => {
             let found = tenant.resolve(&path);
-            let page = found.map_err(|error| Refused::bad(&error.to_string(), "Ask for a page of this host."))?.page;
+            let page =
+                found.map_err(|error| TriggerError::bad(&error.to_string(), "Ask for a page of this host."))?.page;
             let handle = Handle::Page { page: page.hash(), key: key.clone() };
             (Message::path(name, page.path().as_str()), handle, Some(page.hash().to_string()))
         }
         Wanted::Tag(tag) => {
-            let tag = Tag::parse(&tag).map_err(|error| Refused::bad(&error.to_string(), "Ask for another tag."))?;
+            let tag =
+                Tag::parse(&tag).map_err(|error| TriggerError::bad(&error.to_string(), "Ask for another tag."))?;
             (Message::tag(name, tag.as_str()), Handle::Inval { key: key.clone() }, None)
         }
     };
@@ -206,6 +208,6 @@ fn change(tenant: &TenantConfig, wanted: Wanted, request: &Request) -> Result<Ch
     Ok(Change { message, handle, key, page })
 }
 
-fn bad_handle(error: &impl std::fmt::Display) -> Refused {
-    Refused::bad(&error.to_string(), "Take the handle from the answer to POST /_everfresh/revalidate.")
+fn bad_handle(error: &impl std::fmt::Display) -> TriggerError {
+    TriggerError::bad(&error.to_string(), "Take the handle from the answer to POST /_everfresh/revalidate.")
 }

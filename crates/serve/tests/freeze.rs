@@ -14,7 +14,7 @@ use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
 use everfresh_bench::function::Function;
 use everfresh_bench::runtime_api::{Freeze, RuntimeApi};
-use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clients::{ClientTimeouts, Clients};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Config;
 use everfresh_core::domain::page_key::KeyLayout;
@@ -55,7 +55,7 @@ impl Site {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("everfresh.toml"), CONFIG).unwrap();
         let engines = Engines::memory(Clock::system()).await.unwrap();
-        let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER);
+        let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::WORKER);
         let stack = stack::provision(&clients, 60).await.unwrap();
         let sends = Arc::new(AtomicU64::new(0));
         let counted = sends.clone();

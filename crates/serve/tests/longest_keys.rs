@@ -8,7 +8,7 @@ use everfresh_core::domain::invalidations::Prefix;
 use everfresh_core::domain::page_key::{CanonicalPath, KeyLayout, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, Tenant};
 use everfresh_core::ledger::Ledger;
 use everfresh_serve::request::Request;
-use everfresh_serve::rules::signature::{Letter, RevalidateKeys};
+use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
 use everfresh_testing::{CONFIG, Item, Make, World, body, cache_status, pause, text};
 
 /// The longest key of an object that S3 takes.
@@ -98,7 +98,7 @@ tags       = ["{tag}"]
     fn question(&self, keys: &RevalidateKeys, world: &World) -> Request {
         let target = format!("/_everfresh/requests/inval.{}", self.request_key);
         let timestamp = (world.now_ms() / 1000).to_string();
-        let letter = Letter {
+        let letter = SignedRequest {
             method: "GET",
             host: "www.example",
             target: &target,

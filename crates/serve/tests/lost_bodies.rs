@@ -22,7 +22,7 @@ async fn key(world: &World) -> String {
 /// An instance that believes rows for an hour and keeps no bodies, so that the two soon differ.
 fn out_of_date(world: &World) -> Instance {
     world.instance_with(|settings| {
-        settings.memory_ms = 3_600_000;
+        settings.cache_ttl_ms = 3_600_000;
         settings.body_bytes = 0;
     })
 }
@@ -71,7 +71,7 @@ async fn an_older_body_that_stands_in_is_kept_by_nobody_for_the_rest_of_its_own_
 #[tokio::test(start_paused = true)]
 async fn an_older_body_does_not_stand_in_for_a_page_that_was_purged() {
     let (world, sandbox, _) = published().await;
-    let instance = world.instance_with(|settings| settings.memory_ms = 5_000);
+    let instance = world.instance_with(|settings| settings.cache_ttl_ms = 5_000);
     assert_eq!(body(&instance.get(PAGE).await), "one");
     world.publish(&sandbox, PAGE, &["two"]).await;
     world.lose(&key(&world).await).await;

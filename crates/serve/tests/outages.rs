@@ -15,7 +15,7 @@ const DYNAMODB: [&str; 3] = ["Query", "GetItem", "BatchGetItem"];
 const S3: [&str; 1] = ["GetObject"];
 const SQS: [&str; 1] = ["SendMessage"];
 
-const WAYS: [Fault; 5] = [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle, Fault::Silence];
+const WAYS: [Fault; 5] = [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle, Fault::NotifyBackoff];
 
 /// A page in memory of an instance, fresh for a minute.
 async fn known() -> (World, Sandbox, Instance) {

@@ -1,7 +1,7 @@
 //! Previews: an editor's cookie leads to the tenant's origin, past everything that is stored, and nobody else's does.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use everfresh_core::clients::Patience;
+use everfresh_core::clients::ClientTimeouts;
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_local::faults::Faults;
 use everfresh_local::in_process::InProcess;
@@ -178,7 +178,8 @@ async fn an_origin_that_does_not_answer_is_told_so_and_nothing_is_kept() {
 async fn a_deployed_server_does_not_ask_its_own_machine() {
     let origin = Server::says(DRAFT).await;
     let (world, _) = world_at(&origin.url()).await;
-    let clients = InProcess::new(world.engines.clone(), Faults::none()).clients(world.clock.clone(), Patience::READER);
+    let clients =
+        InProcess::new(world.engines.clone(), Faults::none()).clients(world.clock.clone(), ClientTimeouts::READER);
     let mut settings = None;
     world.instance_with(|usual| settings = Some(usual.clone()));
     let settings = Settings { preview_keys: PreviewKeys::parse(KEY).unwrap(), ..settings.unwrap() };
@@ -190,9 +191,9 @@ async fn a_deployed_server_does_not_ask_its_own_machine() {
 #[tokio::test]
 async fn what_an_origin_says_of_a_draft_is_private_whatever_its_status() {
     for (status, more, expected) in [
-        ("404 Not Found", "", 404),
+        ("404 Not PageContent", "", 404),
         ("500 Oops", "", 500),
-        ("302 Found", "location: /login\r\n", 302),
+        ("302 PageContent", "location: /login\r\n", 302),
         ("200 OK", "content-encoding: gzip\r\ncontent-type: text/plain\r\ncontent-type: text/html\r\n", 200),
     ] {
         let origin =

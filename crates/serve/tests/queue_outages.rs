@@ -23,7 +23,7 @@ async fn stale_pages(per_minute: u32) -> (World, Instance) {
         world.enqueue(&path(number)).await;
     }
     world.drain(&sandbox, Duration::from_secs(60)).await;
-    let instance = world.instance_with(|settings| settings.asks_per_minute = per_minute);
+    let instance = world.instance_with(|settings| settings.enqueues_per_minute = per_minute);
     pause(70).await;
     (world, instance)
 }
@@ -67,7 +67,7 @@ async fn what_the_queue_did_not_take_is_not_taken_off_the_budget() {
         instance.get(&path(number)).await;
     }
     assert_eq!(world.waiting().await, 2);
-    assert_eq!(instance.total(metrics::ASKS_OVER_BUDGET), 0);
+    assert_eq!(instance.total(metrics::ENQUEUES_LIMITED), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -197,7 +197,7 @@ async fn a_hot_page_is_regenerated_before_it_becomes_stale_if_so_configured() {
         early.get(PAGE).await;
         usual.get(PAGE).await;
     }
-    assert_eq!((early.total(metrics::ASKED), usual.total(metrics::ASKED)), (1, 0));
+    assert_eq!((early.total(metrics::ENQUEUED), usual.total(metrics::ENQUEUED)), (1, 0));
     world.origin.content("two");
     sandbox.turn().await;
     pause(2).await;

@@ -81,7 +81,7 @@ async fn readers_of_a_missing_page_send_one_message_an_instance_and_all_get_it_w
         assert!(cache_status(reply).ends_with("detail=waited"));
     }
     for instance in &instances {
-        assert!(instance.total(metrics::ASKED) <= 1);
+        assert!(instance.total(metrics::ENQUEUED) <= 1);
     }
     assert_eq!(instances[0].operations().iter().filter(|name| *name == "GetObject").count(), 1);
     assert!(world.origin.renders() <= 2, "{}", world.origin.renders());
@@ -97,7 +97,7 @@ async fn a_regeneration_that_failed_is_asked_for_again_after_the_window_and_the_
         sandbox.turn().await;
         pause(1).await;
     }
-    let asked = instance.total(metrics::ASKED);
+    let asked = instance.total(metrics::ENQUEUED);
     assert!((1..=20).contains(&asked), "readers do not hammer a broken origin: {asked}");
     world.origin.breaks(everfresh_testing::Breaks::No);
     for _ in 0..1_800 {
@@ -113,7 +113,7 @@ async fn a_regeneration_that_failed_is_asked_for_again_after_the_window_and_the_
 async fn a_crawler_cannot_start_more_regenerations_than_the_budget() {
     let world = World::new().await;
     let instance = world.instance_with(|settings| {
-        settings.asks_per_minute = 30;
+        settings.enqueues_per_minute = 30;
         settings.wait_ms = 50;
     });
     let mut refused_at_once = 0;
@@ -144,7 +144,7 @@ async fn a_missing_page_whose_origin_is_given_a_rest_is_not_waited_for() {
     let retry: u64 = reply.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=7).contains(&retry), "{retry}");
     assert_eq!(began.elapsed(), Duration::ZERO);
-    assert_eq!(instance.total(metrics::ASKED), 0);
+    assert_eq!(instance.total(metrics::ENQUEUED), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +159,7 @@ async fn while_somebody_renders_readers_of_an_old_page_do_not_ask_for_another() 
     };
     let (_, reply) = tokio::join!(sandbox.turn(), read);
     assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
-    assert_eq!(instance.total(metrics::ASKED), 0);
+    assert_eq!(instance.total(metrics::ENQUEUED), 0);
 }
 
 /// The serving side's guess at AWS's time may be half a second ahead of the worker's.

@@ -5,7 +5,7 @@ mod signing;
 
 use std::time::Duration;
 
-use everfresh_core::clients::Patience;
+use everfresh_core::clients::ClientTimeouts;
 use everfresh_core::metrics;
 use everfresh_local::faults::Faults;
 use everfresh_local::in_process::InProcess;
@@ -260,7 +260,7 @@ async fn only_the_hosts_own_tenants_requests_are_told() {
 async fn a_signature_is_judged_by_awss_time_not_by_the_sandboxs() {
     let world = World::new().await;
     let way = InProcess::new(world.engines.clone(), Faults::none());
-    let clients = way.clients(world.clock.skewed_by_ms(3_600_000), Patience::READER);
+    let clients = way.clients(world.clock.skewed_by_ms(3_600_000), ClientTimeouts::READER);
     let mut settings = None;
     world.instance_with(|usual| settings = Some(usual.clone()));
     let settings = Settings { revalidate_keys: RevalidateKeys::parse(KEYS).unwrap(), ..settings.unwrap() };

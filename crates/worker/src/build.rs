@@ -6,8 +6,8 @@ use std::sync::Arc;
 use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, LoadError, Render};
-use everfresh_core::downstream::Downstream;
 use everfresh_core::ledger::Ledger;
+use everfresh_core::notifier::Notifier;
 use everfresh_core::regenerate::Regenerator;
 use everfresh_core::render::Renderer;
 
@@ -96,6 +96,6 @@ pub fn worker(
     let ledger = Ledger::new(clients, &settings.stack.table, settings.layout);
     let artifacts = Artifacts::new(clients, &settings.stack.bucket);
     let regenerator = Regenerator::new(ledger, artifacts, renderer, settings.regenerate)
-        .telling(Downstream::new(clients, &settings.downstream));
+        .with_notifier(Notifier::new(clients, &settings.notifier));
     Ok(Worker::new(config, regenerator, clients, settings.stack.clone(), settings.concurrency))
 }

@@ -78,7 +78,9 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
         for_the_rest = match &outcome {
             Outcome::Committed { .. } | Outcome::Unchanged { .. } => Some(Outcome::AlreadyCovered),
             // It has news to tell and could not. The others have none.
-            Outcome::Busy { why: Busy::Downstream { published } } => published.then_some(Outcome::AlreadyCovered),
+            Outcome::Busy { why: Busy::NotificationPending { published } } => {
+                published.then_some(Outcome::AlreadyCovered)
+            }
             Outcome::Busy { .. } | Outcome::Superseded | Outcome::Failed { .. } => Some(outcome.clone()),
             Outcome::Rejected { .. }
             | Outcome::Replayed

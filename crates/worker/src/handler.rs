@@ -150,12 +150,12 @@ impl Worker {
             }
         };
         // Also of a replay: whoever wrote the watermark may have died before this. Told twice, it is done once.
-        match self.regenerator.downstream.tell_tag(&request.tenant, tag, &request.key).await {
+        match self.regenerator.notifier.notify_tag(&request.tenant, tag, &request.key).await {
             Ok(()) => outcome,
             Err(error) => {
                 let tag = scrub::path(tag.as_str());
                 tracing::warn!(tag, %error, "tag {tag} is invalidated, but {error}");
-                Outcome::Busy { why: Busy::Downstream { published: outcome != Outcome::Replayed } }
+                Outcome::Busy { why: Busy::NotificationPending { published: outcome != Outcome::Replayed } }
             }
         }
     }
@@ -257,8 +257,8 @@ fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, now_ms
     match outcome {
         Outcome::Busy { why: Busy::Lease { .. } | Busy::Claim { .. } } => metrics.count(metrics::LOCK_CONTENTION),
         Outcome::Busy { why: Busy::OtherPage } => metrics.count(metrics::CONFIGURATION_SKEW),
-        Outcome::Busy { why: Busy::Downstream { published } } => {
-            metrics.count(metrics::UNTOLD);
+        Outcome::Busy { why: Busy::NotificationPending { published } } => {
+            metrics.count(metrics::NOTIFICATIONS_PENDING);
             if *published {
                 metrics.count(metrics::COMMITTED);
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lambda_events::event::sqs::SqsEvent;
-use everfresh_core::clients::{Clients, Patience, Reach, aws_sdk_config};
+use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_core::config::Config;
 use everfresh_core::{clock::Clock, logs};
 use everfresh_worker::render::Renderers;
@@ -45,7 +45,7 @@ async fn run() -> Result<(), Error> {
 
 async fn start() -> Result<(Worker, Settings), Error> {
     let settings = Settings::from_env()?;
-    let clients = Clients::aws(&aws_sdk_config(Patience::WORKER, Reach::Lambda).await);
+    let clients = Clients::aws(&aws_sdk_config(ClientTimeouts::WORKER, Network::Lambda).await);
     let config = Config::load(&settings.config, settings.layout, &clients).await?;
     build::check_templates(&config, &settings.config)?;
     let folder = Path::new(&settings.config).parent().unwrap_or(Path::new("."));

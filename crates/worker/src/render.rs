@@ -10,7 +10,7 @@ use everfresh_core::clock::Clock;
 use everfresh_core::config::Render;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
-use everfresh_origin::{OriginRequest, Origins, Patience};
+use everfresh_origin::{OriginRequest, OriginTimeouts, Origins};
 use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, PRAGMA};
 
@@ -32,7 +32,7 @@ impl Renderers {
     /// Renderers for a configuration file in `config_folder`: `templates = "site/"` is a folder beside that file.
     /// The templates' `now` is read from `clock`, and each is rendered in a `process` of its own.
     pub fn new(config_folder: impl Into<PathBuf>, clock: Clock, process: TemplateProcess) -> Self {
-        let origins = Origins::new(Patience::default());
+        let origins = Origins::new(OriginTimeouts::default());
         let template_renderer = TemplateRenderer::new(process);
         Self { origins, config_folder: config_folder.into(), embedded: BTreeMap::new(), template_renderer, clock }
     }

@@ -3,8 +3,8 @@
 use everfresh_core::config::Ladder;
 use everfresh_core::domain::gate::MAX_BODY_BYTES;
 use everfresh_core::domain::page_key::KeyLayout;
-use everfresh_core::downstream::DownstreamSettings;
 use everfresh_core::environment::{SettingsError, Variables};
+use everfresh_core::notifier::NotifierSettings;
 use everfresh_core::regenerate;
 use everfresh_core::stack::Stack;
 
@@ -23,7 +23,7 @@ pub struct Settings {
     /// `EVERFRESH_LEASE_MS`, `EVERFRESH_RENEW_INTERVAL_MS`, `EVERFRESH_EPSILON_MS`, `EVERFRESH_CLOCK_ERROR_MS`.
     pub regenerate: regenerate::Settings,
     /// `EVERFRESH_CDN_DISTRIBUTION`, `EVERFRESH_TAG_HEADER`, `EVERFRESH_EVENT_TARGET`: who is told of what was published.
-    pub downstream: DownstreamSettings,
+    pub notifier: NotifierSettings,
     /// `EVERFRESH_STACK`: by which the metrics of two stacks are told apart.
     pub stack_name: String,
     /// `EVERFRESH_CONCURRENCY`: pages of one batch that are worked on at once.
@@ -68,7 +68,7 @@ impl Settings {
                 max_attempts: variables.or("EVERFRESH_MAX_ATTEMPTS", 5)?,
                 max_body_bytes: variables.or("EVERFRESH_MAX_BODY_BYTES", MAX_BODY_BYTES)?,
             },
-            downstream: DownstreamSettings::read(&variables)?,
+            notifier: NotifierSettings::read(&variables)?,
             stack_name: variables.stack_name(),
             concurrency: variables.or("EVERFRESH_CONCURRENCY", 10)?,
         })

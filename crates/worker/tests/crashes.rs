@@ -23,7 +23,7 @@ const REDELIVERED: Duration = Duration::from_millis(401_000);
 #[tokio::test(start_paused = true)]
 async fn killed_before_or_after_each_step_the_redelivery_finishes_with_one_commit() {
     for (step, operation, nth) in STEPS {
-        for (when, fault) in [("before", Fault::Hang), ("after", Fault::Silence)] {
+        for (when, fault) in [("before", Fault::Hang), ("after", Fault::NotifyBackoff)] {
             let world = World::new().await;
             let id = world.enqueue(PAGE).await;
             let doomed = world.sandbox().await;
@@ -50,7 +50,7 @@ async fn killed_after_commit_before_ack_the_redelivery_acks_without_a_render() {
     let world = World::new().await;
     world.enqueue(PAGE).await;
     let doomed = world.sandbox().await;
-    doomed.inject(On::next("TransactWriteItems"), Fault::Silence);
+    doomed.inject(On::next("TransactWriteItems"), Fault::NotifyBackoff);
     doomed.turn_killed_after(Duration::from_secs(1)).await;
     let version = text(&world.meta(PAGE).await.unwrap(), "version");
     tokio::time::sleep(REDELIVERED).await;
@@ -66,7 +66,7 @@ async fn own_commit_done_and_ack_lost_no_clock_is_asked() {
         let world = World::new().await;
         let id = world.enqueue(PAGE).await;
         let doomed = world.sandbox().await;
-        doomed.inject(On::next("TransactWriteItems"), Fault::Silence);
+        doomed.inject(On::next("TransactWriteItems"), Fault::NotifyBackoff);
         doomed.turn_killed_after(Duration::from_secs(1)).await;
         tokio::time::sleep(REDELIVERED).await;
         let skewed = world.sandbox_with(everfresh_testing::Make { skew_ms, ..Default::default() });

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod interrupted;
-mod overtaken;
 #[allow(dead_code, reason = "shared with suites that look at more")]
-mod telling;
+mod notified;
+mod overtaken;
 
 use self::overtaken::{Ends, Message, Pair, Stopped};
 

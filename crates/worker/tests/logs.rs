@@ -12,7 +12,7 @@ use everfresh_core::metrics;
 use everfresh_enqueue::attributes;
 use everfresh_local::faults::{Fault, On};
 use everfresh_serve::request::Request;
-use everfresh_serve::rules::signature::{Letter, RevalidateKeys};
+use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
 use everfresh_testing::{Breaks, Instance, Sandbox, World, n, pause, s};
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
@@ -222,7 +222,7 @@ async fn readers_in_trouble_are_logged_without_private_values() {
     let (world, sandbox) = world().await;
     let instance = world.instance_with(|settings| settings.wait_ms = 0);
     instance.get(PAGE).await;
-    assert_eq!(instance.total(metrics::ASKED), 1);
+    assert_eq!(instance.total(metrics::ENQUEUED), 1);
     log.check(&["asked for a new acme/search?*"]);
     sandbox.turn().await;
     for object in world.objects().await {
@@ -267,8 +267,15 @@ async fn a_signed_request_is_logged_without_private_values() {
 async fn signed(world: &World, instance: &Instance, keys: &RevalidateKeys, nonce: &str) -> u16 {
     let (host, target, timestamp) = ("www.acme.example", "/_everfresh/revalidate", (world.now_ms() / 1000).to_string());
     let body = serde_json::json!({ "path": PAGE }).to_string();
-    let letter =
-        Letter { method: "POST", host, target, timestamp: &timestamp, nonce, request_id: KEY, body: body.as_bytes() };
+    let letter = SignedRequest {
+        method: "POST",
+        host,
+        target,
+        timestamp: &timestamp,
+        nonce,
+        request_id: KEY,
+        body: body.as_bytes(),
+    };
     let signature = keys.sign("old", &letter).unwrap();
     let headers = [
         ("host", host),

@@ -81,7 +81,7 @@ async fn a_table_that_goes_down_at_any_step_leaves_nothing_half_published() {
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_was_done_by_a_table_that_answers_no_more_is_found_out_by_the_next_delivery() {
-    for fault in [Fault::FailAfter, Fault::LoseResponse, Fault::Silence] {
+    for fault in [Fault::FailAfter, Fault::LoseResponse, Fault::NotifyBackoff] {
         let (world, sandbox, id) = with_a_request().await;
         sandbox.inject(On::every("TransactWriteItems"), fault);
         sandbox.inject(On::every("GetItem"), Fault::Cut);
@@ -209,7 +209,7 @@ async fn what_does_not_pass_is_not_stormed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_finds_its_own_object_has_succeeded() {
-    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::Silence] {
+    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::NotifyBackoff] {
         let (world, sandbox, id) = with_a_request().await;
         sandbox.inject(On::next("PutObject"), fault);
         sandbox.turn().await;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use everfresh_core::clients::Patience;
+use everfresh_core::clients::ClientTimeouts;
 use everfresh_core::clock::Clock;
 use everfresh_local::engines::Engines;
 use everfresh_local::faults::Faults;
@@ -74,7 +74,7 @@ const TEMPLATES: &str = "[tenant.acme]\nhosts = [\"a.example\"]\nrender = { temp
 #[tokio::test(flavor = "multi_thread")]
 async fn templates_with_a_configuration_in_s3_are_refused_by_name() {
     let engines = Engines::memory(Clock::system()).await.unwrap();
-    let s3 = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), Patience::WORKER).s3;
+    let s3 = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::WORKER).s3;
     s3.create_bucket().bucket("settings").send().await.unwrap();
     let put = s3.put_object().bucket("settings").key("everfresh.toml");
     put.body(TEMPLATES.as_bytes().to_vec().into()).send().await.unwrap();

@@ -294,7 +294,7 @@ async fn a_worker_that_lost_its_lease_during_the_render_changes_nothing() {
 async fn a_lease_that_ran_out_between_upload_and_commit_is_revived_if_nobody_took_it() {
     let world = World::new().await;
     let sandbox = world.sandbox_with(short_leases());
-    sandbox.inject(On::next("PutObject").times(2), Fault::Silence);
+    sandbox.inject(On::next("PutObject").times(2), Fault::NotifyBackoff);
     let id = world.enqueue(PAGE).await;
     sandbox.turn().await;
     assert!(world.now_ms() > START_MS + 5_000, "the upload outlasted the lease");
@@ -308,7 +308,7 @@ async fn a_lease_that_ran_out_between_upload_and_commit_is_revived_if_nobody_too
 async fn a_worker_that_lost_its_lease_between_upload_and_commit_changes_nothing() {
     let world = World::new().await;
     let late = world.sandbox_with(short_leases());
-    late.inject(On::next("PutObject").times(2), Fault::Silence);
+    late.inject(On::next("PutObject").times(2), Fault::NotifyBackoff);
     world.origin.content("late");
     let late_id = world.enqueue(PAGE).await;
     tokio::join!(late.turn(), async {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use everfresh_core::clients::{Clients, Explicit, Patience, plain_http_client};
+use everfresh_core::clients::{ClientTimeouts, Clients, Explicit, plain_http_client};
 use everfresh_core::clock::Clock;
 
 pub(crate) const EVERFRESH: &str = env!("CARGO_BIN_EXE_everfresh");
@@ -75,7 +75,7 @@ impl Dev {
             region: text("region"),
             access_key: text("access_key"),
             secret_key: text("secret_key"),
-            patience: Patience::WORKER,
+            timeouts: ClientTimeouts::WORKER,
             clock: Clock::system(),
             retry_partition: None,
         })

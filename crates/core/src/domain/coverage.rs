@@ -14,7 +14,7 @@ use crate::domain::page::Meta;
 
 /// What is known of a request when its coverage is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct CoverageQuery {
     /// Why it was sent.
     pub reason: Reason,
     /// When it was sent, by the queue's clock.
@@ -36,10 +36,16 @@ pub enum Coverage {
 }
 
 /// Whether `meta` grants the request. `freshness` is that of the same row at the same moment.
-pub fn coverage(ask: &Ask, meta: Option<&Meta>, freshness: Freshness, policy: &Policy, now_ms: u64) -> Coverage {
-    match ask.reason {
-        Reason::Changed => changed(ask.sent_ms, meta, policy.epsilon_ms, now_ms),
-        Reason::Expired => covered_if(expired(ask.sent_ms, meta, freshness, policy.epsilon_ms, now_ms)),
+pub fn coverage(
+    query: &CoverageQuery,
+    meta: Option<&Meta>,
+    freshness: Freshness,
+    policy: &Policy,
+    now_ms: u64,
+) -> Coverage {
+    match query.reason {
+        Reason::Changed => changed(query.sent_ms, meta, policy.epsilon_ms, now_ms),
+        Reason::Expired => covered_if(expired(query.sent_ms, meta, freshness, policy.epsilon_ms, now_ms)),
         Reason::Prewarm => {
             let current = meta.and_then(|meta| meta.deploy) >= Some(policy.deploy);
             // A purged page stays purged: a deployment is no reason to bring it back.

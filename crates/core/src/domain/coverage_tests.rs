@@ -15,8 +15,8 @@ const ALL_FRESHNESS: [Freshness; 5] = [
     Freshness::Gone,
 ];
 
-fn ask(reason: Reason) -> Ask {
-    Ask { reason, sent_ms: SENT }
+fn query(reason: Reason) -> CoverageQuery {
+    CoverageQuery { reason, sent_ms: SENT }
 }
 
 fn meta(source_ms: Option<u64>) -> Meta {
@@ -25,7 +25,7 @@ fn meta(source_ms: Option<u64>) -> Meta {
 
 fn changed_at(source_ms: u64, now_ms: u64) -> Coverage {
     let meta = meta(Some(source_ms));
-    coverage(&ask(Reason::Changed), Some(&meta), ALL_FRESHNESS[0], &POLICY, now_ms)
+    coverage(&query(Reason::Changed), Some(&meta), ALL_FRESHNESS[0], &POLICY, now_ms)
 }
 
 #[test]
@@ -48,7 +48,8 @@ fn changed_request_has_three_answers_with_exact_borders() {
 #[test]
 fn freshness_never_grants_a_changed_request_nor_refuses_it() {
     for freshness in ALL_FRESHNESS {
-        let judge = |source_ms| coverage(&ask(Reason::Changed), Some(&meta(Some(source_ms))), freshness, &POLICY, SENT);
+        let judge =
+            |source_ms| coverage(&query(Reason::Changed), Some(&meta(Some(source_ms))), freshness, &POLICY, SENT);
         assert_eq!(judge(0), Coverage::NotCovered);
         assert_eq!(judge(SENT + EPSILON), Coverage::Covered);
     }
@@ -57,7 +58,7 @@ fn freshness_never_grants_a_changed_request_nor_refuses_it() {
 #[test]
 fn row_without_source_grants_no_changed_request_however_new() {
     for row in [None, Some(meta(None))] {
-        let judged = coverage(&ask(Reason::Changed), row.as_ref(), ALL_FRESHNESS[0], &POLICY, u64::MAX);
+        let judged = coverage(&query(Reason::Changed), row.as_ref(), ALL_FRESHNESS[0], &POLICY, u64::MAX);
         assert_eq!(judged, Coverage::NotCovered);
     }
 }
@@ -69,13 +70,13 @@ fn source_in_the_future_covers_no_request() {
     assert_eq!(changed_at(now_ms + 2 * EPSILON + 1, now_ms), Coverage::NotCovered);
     let about_to_end = Freshness::Fresh { until_ms: now_ms + 1 };
     let meta = meta(Some(now_ms + 2 * EPSILON + 1));
-    assert_eq!(coverage(&ask(Reason::Expired), Some(&meta), about_to_end, &POLICY, now_ms), Coverage::NotCovered);
+    assert_eq!(coverage(&query(Reason::Expired), Some(&meta), about_to_end, &POLICY, now_ms), Coverage::NotCovered);
 }
 
 #[test]
 fn expired_request_is_granted_by_a_fresh_page_and_by_a_purged_one() {
     for freshness in ALL_FRESHNESS {
-        let judged = coverage(&ask(Reason::Expired), Some(&meta(None)), freshness, &POLICY, SENT);
+        let judged = coverage(&query(Reason::Expired), Some(&meta(None)), freshness, &POLICY, SENT);
         let granted = matches!(freshness, Freshness::Fresh { .. } | Freshness::Gone);
         assert_eq!(judged == Coverage::Covered, granted, "{freshness:?}");
         assert!(!matches!(judged, Coverage::TooClose { .. }));
@@ -87,7 +88,7 @@ fn prewarm_wants_a_fresh_page_of_this_deployment() {
     for freshness in ALL_FRESHNESS {
         for deploy in [None, Some(6), Some(7), Some(8)] {
             let meta = Meta { deploy, ..meta(None) };
-            let judged = coverage(&ask(Reason::Prewarm), Some(&meta), freshness, &POLICY, SENT);
+            let judged = coverage(&query(Reason::Prewarm), Some(&meta), freshness, &POLICY, SENT);
             let current = deploy >= Some(7);
             let granted = match freshness {
                 Freshness::Fresh { .. } => current,
@@ -109,7 +110,7 @@ fn a_page_that_is_about_to_end_grants_an_expired_request_only_if_it_was_made_sin
         (now_ms + 1, Some(SENT), true),
     ] {
         let fresh = Freshness::Fresh { until_ms };
-        let judged = coverage(&ask(Reason::Expired), Some(&meta(source_ms)), fresh, &POLICY, now_ms);
+        let judged = coverage(&query(Reason::Expired), Some(&meta(source_ms)), fresh, &POLICY, now_ms);
         assert_eq!(judged == Coverage::Covered, granted, "{until_ms} {source_ms:?}");
     }
 }
@@ -126,8 +127,8 @@ fn renders(sent: &[u64], errors_ms: &[i64]) -> u32 {
         let (true_now_ms, index) = next;
         let error_ms = errors_ms[index % errors_ms.len()];
         let now_ms = true_now_ms.checked_add_signed(error_ms).unwrap();
-        let ask = Ask { sent_ms: sent[index], ..ask(Reason::Changed) };
-        match coverage(&ask, published.as_ref(), Freshness::Missing, &POLICY, now_ms) {
+        let query = CoverageQuery { sent_ms: sent[index], ..query(Reason::Changed) };
+        match coverage(&query, published.as_ref(), Freshness::Missing, &POLICY, now_ms) {
             Coverage::Covered => {}
             Coverage::TooClose { until_ms } => {
                 let delay_s = until_ms.saturating_sub(now_ms).div_ceil(1000).max(1);
@@ -203,9 +204,9 @@ proptest! {
 
     #[test]
     fn waiting_has_an_end(source_ms: u64, sent_ms in 0..u64::MAX / 2, now_ms: u64) {
-        let ask = Ask { sent_ms, ..ask(Reason::Changed) };
+        let query = CoverageQuery { sent_ms, ..query(Reason::Changed) };
         let meta = meta(Some(source_ms));
-        let judge = |now_ms| coverage(&ask, Some(&meta), Freshness::Missing, &POLICY, now_ms);
+        let judge = |now_ms| coverage(&query, Some(&meta), Freshness::Missing, &POLICY, now_ms);
         if let Coverage::TooClose { until_ms } = judge(now_ms) {
             prop_assert!(until_ms > now_ms);
             prop_assert_eq!(judge(until_ms), Coverage::NotCovered);

@@ -104,7 +104,7 @@ fn busy(why: Busy, reason: Reason, delivery: &Delivery) -> Disposition {
         // Long enough that a pause of many days uses up neither receives nor retention.
         Busy::Paused => delivery.retry_soon(MINUTE, 4 * HOUR),
         Busy::LostLease | Busy::NoTime => delivery.retry_soon(SECOND, 30 * SECOND),
-        Busy::OtherPage | Busy::OlderDeploy | Busy::Downstream { .. } | Busy::Unavailable => {
+        Busy::OtherPage | Busy::OlderDeploy | Busy::NotificationPending { .. } | Busy::Unavailable => {
             delivery.retry_soon(5 * SECOND, 15 * MINUTE)
         }
     }

@@ -41,7 +41,7 @@ fn all_outcomes() -> Vec<Outcome> {
         Busy::NoTime,
         Busy::OtherPage,
         Busy::OlderDeploy,
-        Busy::Downstream { published: true },
+        Busy::NotificationPending { published: true },
         Busy::Unavailable,
     ] {
         outcomes.push(Outcome::Busy { why });
@@ -122,7 +122,7 @@ fn delays_double_with_each_delivery_up_to_their_limit() {
         (Outcome::Busy { why: Busy::NoTime }, [1, 2, 30]),
         (Outcome::Busy { why: Busy::Unavailable }, [5, 10, 900]),
         (Outcome::Busy { why: Busy::OlderDeploy }, [5, 10, 900]),
-        (Outcome::Busy { why: Busy::Downstream { published: false } }, [5, 10, 900]),
+        (Outcome::Busy { why: Busy::NotificationPending { published: false } }, [5, 10, 900]),
         (Outcome::Busy { why: Busy::OtherPage }, [5, 10, 900]),
         (Outcome::Busy { why: Busy::Paused }, [60, 120, 4 * 3600]),
         // A lease that is free already: a second more each time.

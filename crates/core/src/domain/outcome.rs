@@ -83,8 +83,8 @@ pub enum Busy {
         /// When to ask again.
         until_ms: u64,
     },
-    /// The page is published, but the CDN or the listeners have not been told.
-    Downstream {
+    /// The page is published, but the CDN or the subscribers have not been told.
+    NotificationPending {
         /// Whether this attempt published it, and not one before it.
         published: bool,
     },
@@ -254,7 +254,7 @@ mod tests {
             Busy::OtherPage,
             Busy::OlderDeploy,
             Busy::OriginStale { until_ms: 1 },
-            Busy::Downstream { published: true },
+            Busy::NotificationPending { published: true },
             Busy::Unavailable,
         ];
         for why in whys {

@@ -8,7 +8,7 @@ use crate::domain::seconds;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;
 
-/// In `downstream_due`, where a key would stand: whichever request comes next tells. An operator tells nobody outside. Readers of what is
+/// In `pending_notification`, where a key would stand: whichever request comes next tells. An operator tells nobody outside. Readers of what is
 /// pinned or purged ask for nothing, so whoever does that to a page sends a request too: `expired` will do.
 pub const ANY_REQUEST: &str = "";
 
@@ -55,7 +55,7 @@ pub struct Meta {
     /// The page was purged; there is no body.
     pub tombstone: bool,
     /// The key of the request that has to tell the world outside of this version, or [`ANY_REQUEST`]; gone once it has.
-    pub downstream_due: Option<String>,
+    pub pending_notification: Option<String>,
 }
 
 impl Meta {

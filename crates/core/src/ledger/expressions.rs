@@ -45,7 +45,7 @@ pub(crate) mod name {
     pub(crate) const PATH: &str = "path";
     pub(crate) const DEPLOY: &str = "deploy";
     pub(crate) const TOMBSTONE: &str = "tombstone";
-    pub(crate) const DOWNSTREAM_DUE: &str = "downstream_due";
+    pub(crate) const PENDING_NOTIFICATION: &str = "pending_notification";
 
     pub(crate) const OWNER: &str = "owner";
     pub(crate) const CLAIM_EXPIRES_MS: &str = "claim_expires_ms";
@@ -126,7 +126,7 @@ pub(crate) fn meta_is_foreign(has_etag: bool) -> String {
 pub(crate) const META_IS_VERSION: &str = "#version = :version";
 
 /// The world outside knows.
-pub(crate) const ANNOUNCED: &str = "REMOVE downstream_due";
+pub(crate) const CLEAR_PENDING_NOTIFICATION: &str = "REMOVE pending_notification";
 
 /// The page is still pinned: only then does anybody look at `wanted_at_ms`.
 pub(crate) const STILL_PINNED: &str = "attribute_exists(pinned_at_ms)";

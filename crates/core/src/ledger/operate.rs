@@ -164,7 +164,7 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         deploy: Some(kept.deploy),
         current_sk: Some(kept.version.sk()),
         tombstone: false,
-        downstream_due: Some(ANY_REQUEST.to_owned()),
+        pending_notification: Some(ANY_REQUEST.to_owned()),
         ..meta
     }
 }
@@ -184,7 +184,7 @@ fn tombstone(meta: Meta, now_ms: u64) -> Meta {
         body_bytes: None,
         current_sk: None,
         tombstone: true,
-        downstream_due: Some(ANY_REQUEST.to_owned()),
+        pending_notification: Some(ANY_REQUEST.to_owned()),
         ..meta
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn meta(item: &Item) -> Result<Meta, RowError> {
         current_sk: row.text(name::CURRENT_SK)?,
         pointer: false,
         tombstone: row.flag(name::TOMBSTONE)?,
-        downstream_due: row.text(name::DOWNSTREAM_DUE)?,
+        pending_notification: row.text(name::PENDING_NOTIFICATION)?,
     })
 }
 
@@ -215,7 +215,7 @@ pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<Attribut
         (name::DEPLOY, meta.deploy.map(n)),
         (name::CURRENT_SK, meta.current_sk.as_ref().map(s)),
         (name::TOMBSTONE, flag(meta.tombstone)),
-        (name::DOWNSTREAM_DUE, meta.downstream_due.as_ref().map(s)),
+        (name::PENDING_NOTIFICATION, meta.pending_notification.as_ref().map(s)),
     ]
 }
 

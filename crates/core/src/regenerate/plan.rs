@@ -3,7 +3,7 @@
 use super::{AFTER_RENDER_MS, Busy, ClaimTerms, Coverage, Job, LEAST_RENDER_MS, LedgerError, Outcome, PageState};
 use super::{Reason, Regenerator, ReqStatus, busy};
 use crate::branches::{Branch, reached};
-use crate::domain::coverage::{Ask, coverage};
+use crate::domain::coverage::{CoverageQuery, coverage};
 use crate::domain::freshness::{Freshness, Why, freshness};
 use crate::domain::invalidations::Invalidations;
 use crate::domain::outcome::RejectReason;
@@ -128,7 +128,7 @@ impl Regenerator {
         let now_ms = self.now_ms();
         let meta = state.meta.as_ref();
         let freshness = freshness(meta, &state.health, &invalidations, &policy, now_ms);
-        let ask = Ask { reason: job.request.reason, sent_ms: job.sent_ms };
+        let query = CoverageQuery { reason: job.request.reason, sent_ms: job.sent_ms };
         // Whatever it has seen, a version without a body covers no request.
         let bodiless = |meta: &Meta| !meta.tombstone && job.lost.contains(&meta.s3_key.as_str());
         let coverage = match meta {
@@ -136,7 +136,7 @@ impl Regenerator {
                 reached(Branch::BodyLost);
                 Coverage::NotCovered
             }
-            meta => coverage(&ask, meta, freshness, &policy, now_ms),
+            meta => coverage(&query, meta, freshness, &policy, now_ms),
         };
         Ok(Judged { coverage, freshness, invalidations })
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName};
-use everfresh_core::clients::Patience;
+use everfresh_core::clients::ClientTimeouts;
 use everfresh_enqueue::{Message, Queues, Reason, Sender};
 use everfresh_local::faults::{Fault, Faults, On};
 use everfresh_local::in_process::{Answer, InProcess};
@@ -34,7 +34,7 @@ impl Producer {
     /// With something between the client and the queue.
     pub(crate) fn over(world: World, answer: Answer) -> Self {
         let way = InProcess::over(answer, Faults::none());
-        let clients = way.clients(world.clock.clone(), Patience::WORKER);
+        let clients = way.clients(world.clock.clone(), ClientTimeouts::WORKER);
         let queues = Queues { main: world.stack.queue.clone(), low_priority: world.stack.low_priority_queue.clone() };
         Self { sender: Sender::new(clients.sqs, queues), way, world }
     }

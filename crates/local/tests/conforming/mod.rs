@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use everfresh_core::clients::{Clients, Patience};
+use everfresh_core::clients::{ClientTimeouts, Clients};
 use everfresh_core::clock::Clock;
 use everfresh_local::engines::Engines;
 use everfresh_local::gateway::{Gateway, Port};
@@ -42,7 +42,7 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) async fn new() -> Self {
-        let ours = embedded().await.clients(Clock::system(), Patience::WORKER);
+        let ours = embedded().await.clients(Clock::system(), ClientTimeouts::WORKER);
         let (endpoint, name, gateway) = match std::env::var(ENDPOINT_VARIABLE) {
             Ok(endpoint) => (endpoint.clone(), endpoint, None),
             Err(_) => {

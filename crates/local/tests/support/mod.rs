@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use everfresh_core::clients::{Clients, Explicit, Patience, plain_http_client};
+use everfresh_core::clients::{ClientTimeouts, Clients, Explicit, plain_http_client};
 use everfresh_core::clock::Clock;
 use everfresh_local::engines::Engines;
 use everfresh_local::faults::Faults;
@@ -24,7 +24,7 @@ pub(crate) fn over_http(endpoint: String) -> Clients {
         region: REGION.to_owned(),
         access_key: ACCESS_KEY.to_owned(),
         secret_key: SECRET_KEY.to_owned(),
-        patience: Patience::WORKER,
+        timeouts: ClientTimeouts::WORKER,
         clock: Clock::system(),
         retry_partition: Some("engines".to_owned()),
     })
@@ -34,7 +34,7 @@ pub(crate) fn over_http(endpoint: String) -> Clients {
 pub(crate) async fn clients() -> Clients {
     match std::env::var(ENDPOINT_VARIABLE) {
         Ok(endpoint) => over_http(endpoint),
-        Err(_) => embedded().await.clients(Clock::system(), Patience::WORKER),
+        Err(_) => embedded().await.clients(Clock::system(), ClientTimeouts::WORKER),
     }
 }
 

@@ -77,7 +77,7 @@ pub enum KeysError {
 
 /// A request as far as it is signed, in its own words.
 #[derive(Clone, Copy, Debug)]
-pub struct Letter<'a> {
+pub struct SignedRequest<'a> {
     /// The method.
     pub method: &'a str,
     /// The host that decides the tenant, normalised.
@@ -160,13 +160,19 @@ impl RevalidateKeys {
     }
 
     /// The signature of a letter; none without such a key.
-    pub fn sign(&self, key_id: &str, letter: &Letter<'_>) -> Option<String> {
+    pub fn sign(&self, key_id: &str, letter: &SignedRequest<'_>) -> Option<String> {
         let key = self.0.iter().find(|key| key.id == key_id)?;
         Some(plain::write(&letter.mac(&key.secret)?.finalize().into_bytes()))
     }
 
     /// Whether the letter was signed with that key, and now. Compared in constant time.
-    pub fn admit(&self, key_id: &str, signature: &str, letter: &Letter<'_>, now_ms: u64) -> Result<Admitted, Denied> {
+    pub fn admit(
+        &self,
+        key_id: &str,
+        signature: &str,
+        letter: &SignedRequest<'_>,
+        now_ms: u64,
+    ) -> Result<Admitted, Denied> {
         let (Some(timestamp), Some(signature)) = (plain::number(letter.timestamp), plain::read(signature)) else {
             return Err(Denied::Malformed);
         };
@@ -197,7 +203,7 @@ impl std::fmt::Debug for RevalidateKeys {
     }
 }
 
-impl Letter<'_> {
+impl SignedRequest<'_> {
     /// What is signed.
     pub fn text(&self) -> String {
         let Self { method, host, target, timestamp, nonce, request_id, body } = self;
@@ -232,7 +238,7 @@ mod tests {
     const NEW: &str = "fedcba9876543210fedcba9876543210";
     const NOW_MS: u64 = 1_763_270_000_999;
 
-    const LETTER: Letter<'static> = Letter {
+    const LETTER: SignedRequest<'static> = SignedRequest {
         method: "POST",
         host: "www.acme.example",
         target: "/_everfresh/revalidate",
@@ -251,7 +257,7 @@ mod tests {
     }
 
     /// Signs one letter and shows another with its signature.
-    fn judged(signed: &Letter<'static>, shown: &Letter<'static>) -> Result<(), Denied> {
+    fn judged(signed: &SignedRequest<'static>, shown: &SignedRequest<'static>) -> Result<(), Denied> {
         let signature = old().sign("old", signed).unwrap();
         old().admit("old", &signature, shown, NOW_MS).map(|_| ())
     }
@@ -283,16 +289,16 @@ mod tests {
     #[test]
     fn whatever_is_changed_is_noticed() {
         for (what, changed) in [
-            ("method", Letter { method: "GET", ..LETTER }),
-            ("host", Letter { host: "globex.example", ..LETTER }),
-            ("path", Letter { target: "/_everfresh/requests/inval.k", ..LETTER }),
-            ("query", Letter { target: "/_everfresh/revalidate?after=0", ..LETTER }),
-            ("time", Letter { timestamp: "1763270001", ..LETTER }),
-            ("nonce", Letter { nonce: "5f0c3a1e9b7d4c2688aa01f4", ..LETTER }),
-            ("request id", Letter { request_id: "order-4712", ..LETTER }),
-            ("no request id", Letter { request_id: "", ..LETTER }),
-            ("body", Letter { body: br#"{"path":"/products/43"}"#, ..LETTER }),
-            ("no body", Letter { body: b"", ..LETTER }),
+            ("method", SignedRequest { method: "GET", ..LETTER }),
+            ("host", SignedRequest { host: "globex.example", ..LETTER }),
+            ("path", SignedRequest { target: "/_everfresh/requests/inval.k", ..LETTER }),
+            ("query", SignedRequest { target: "/_everfresh/revalidate?after=0", ..LETTER }),
+            ("time", SignedRequest { timestamp: "1763270001", ..LETTER }),
+            ("nonce", SignedRequest { nonce: "5f0c3a1e9b7d4c2688aa01f4", ..LETTER }),
+            ("request id", SignedRequest { request_id: "order-4712", ..LETTER }),
+            ("no request id", SignedRequest { request_id: "", ..LETTER }),
+            ("body", SignedRequest { body: br#"{"path":"/products/43"}"#, ..LETTER }),
+            ("no body", SignedRequest { body: b"", ..LETTER }),
         ] {
             assert_eq!(judged(&LETTER, &changed), Err(Denied::Signature), "{what}");
             assert_eq!(judged(&changed, &changed), Ok(()), "{what}");
@@ -303,17 +309,17 @@ mod tests {
     fn nothing_that_has_two_readings_is_admitted_however_it_is_signed() {
         let long = Box::leak("n".repeat(65).into_boxed_str());
         for (what, odd) in [
-            ("a line in the path", Letter { target: "/_everfresh/revalidate\n1763270000", ..LETTER }),
-            ("a line in the request id", Letter { request_id: "a\nb", ..LETTER }),
-            ("a zero in the request id", Letter { request_id: "a\0", ..LETTER }),
-            ("a time with a sign", Letter { timestamp: "+1763270000", ..LETTER }),
-            ("a time with zeros", Letter { timestamp: "01763270000", ..LETTER }),
-            ("no time", Letter { timestamp: "", ..LETTER }),
-            ("no nonce", Letter { nonce: "", ..LETTER }),
-            ("a short nonce", Letter { nonce: "123456789012345", ..LETTER }),
-            ("a long nonce", Letter { nonce: long, ..LETTER }),
-            ("a nonce of two words", Letter { nonce: "5f0c3a1e9b7d, 4c2688aa", ..LETTER }),
-            ("a nonce that leaves its key", Letter { nonce: "5f0c3a1e9b7d#4c2688aa", ..LETTER }),
+            ("a line in the path", SignedRequest { target: "/_everfresh/revalidate\n1763270000", ..LETTER }),
+            ("a line in the request id", SignedRequest { request_id: "a\nb", ..LETTER }),
+            ("a zero in the request id", SignedRequest { request_id: "a\0", ..LETTER }),
+            ("a time with a sign", SignedRequest { timestamp: "+1763270000", ..LETTER }),
+            ("a time with zeros", SignedRequest { timestamp: "01763270000", ..LETTER }),
+            ("no time", SignedRequest { timestamp: "", ..LETTER }),
+            ("no nonce", SignedRequest { nonce: "", ..LETTER }),
+            ("a short nonce", SignedRequest { nonce: "123456789012345", ..LETTER }),
+            ("a long nonce", SignedRequest { nonce: long, ..LETTER }),
+            ("a nonce of two words", SignedRequest { nonce: "5f0c3a1e9b7d, 4c2688aa", ..LETTER }),
+            ("a nonce that leaves its key", SignedRequest { nonce: "5f0c3a1e9b7d#4c2688aa", ..LETTER }),
         ] {
             assert_eq!(judged(&odd, &odd), Err(Denied::Malformed), "{what}");
         }
@@ -329,7 +335,7 @@ mod tests {
             ("0", Err(Denied::Time)),
             ("18446744073709551615", Err(Denied::Time)),
         ] {
-            let letter = Letter { timestamp, ..LETTER };
+            let letter = SignedRequest { timestamp, ..LETTER };
             assert_eq!(judged(&letter, &letter), expected, "{timestamp}");
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::cache_status::Did;
 use super::plain;
-use super::refused::Refused;
+use super::trigger_error::TriggerError;
 use crate::reply::Reply;
 
 /// The largest body that is looked at.
@@ -44,7 +44,7 @@ pub enum Endpoint<'a> {
 
 impl<'a> Endpoint<'a> {
     /// What is asked with this method at this path and query, spelt in the one way there is.
-    pub fn find(method: &str, target: &'a str) -> Result<Self, Refused> {
+    pub fn find(method: &str, target: &'a str) -> Result<Self, TriggerError> {
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (target, None),
@@ -52,9 +52,9 @@ impl<'a> Endpoint<'a> {
         let (endpoint, allowed) = match path.strip_prefix(REQUESTS) {
             Some(handle) if !handle.is_empty() => (Endpoint::Request { handle, query }, "GET"),
             Some(_) | None if path == REVALIDATE => (Endpoint::Revalidate { query }, "POST"),
-            Some(_) | None => return Err(Refused::NotFound),
+            Some(_) | None => return Err(TriggerError::NotFound),
         };
-        if method == allowed { Ok(endpoint) } else { Err(Refused::Method { allowed }) }
+        if method == allowed { Ok(endpoint) } else { Err(TriggerError::Method { allowed }) }
     }
 }
 
@@ -83,8 +83,8 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
 
 impl Wanted {
     /// Reads the body of a request for regeneration.
-    pub fn parse(query: Option<&str>, body: &[u8]) -> Result<Self, Refused> {
-        let bad = |why: &str| Refused::bad(why, r#"Send {"path": "/a/page"} or {"tag": "a-tag"}."#);
+    pub fn parse(query: Option<&str>, body: &[u8]) -> Result<Self, TriggerError> {
+        let bad = |why: &str| TriggerError::bad(why, r#"Send {"path": "/a/page"} or {"tag": "a-tag"}."#);
         if query.is_some() {
             return Err(bad("no query is taken here"));
         }
@@ -103,11 +103,14 @@ impl Wanted {
 }
 
 /// After which event a request's events are asked for; zero asks for all.
-pub fn parse_after(query: Option<&str>) -> Result<u64, Refused> {
+pub fn parse_after(query: Option<&str>) -> Result<u64, TriggerError> {
     match query {
         None | Some("") => Ok(0),
         Some(query) => query.strip_prefix("after=").and_then(plain::number).ok_or_else(|| {
-            Refused::bad("the query is not after=SEQ", "Take SEQ from `after` in the last answer, or leave it out.")
+            TriggerError::bad(
+                "the query is not after=SEQ",
+                "Take SEQ from `after` in the last answer, or leave it out.",
+            )
         }),
     }
 }

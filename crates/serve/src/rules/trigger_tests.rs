@@ -1,4 +1,4 @@
-use super::super::refusal::Refusal;
+use super::super::page_error::PageError;
 use super::*;
 use everfresh_core::domain::events::Stage;
 
@@ -35,7 +35,7 @@ fn everything_below_the_prefix_is_reserved_however_it_is_spelt() {
 fn each_endpoint_has_one_spelling_and_one_method() {
     let revalidate = |query| Ok(Endpoint::Revalidate { query });
     let request = |handle, query| Ok(Endpoint::Request { handle, query });
-    let wrong = |allowed| Err(Refused::Method { allowed });
+    let wrong = |allowed| Err(TriggerError::Method { allowed });
     for (method, target, expected) in [
         ("POST", "/_everfresh/revalidate", revalidate(None)),
         ("POST", "/_everfresh/revalidate?", revalidate(Some(""))),
@@ -45,10 +45,10 @@ fn each_endpoint_has_one_spelling_and_one_method() {
         ("post", "/_everfresh/revalidate", wrong("POST")),
         ("HEAD", "/_everfresh/requests/inval.k", wrong("GET")),
         ("OPTIONS", "/_everfresh/requests/inval.k", wrong("GET")),
-        ("GET", "/_everfresh/requests/", Err(Refused::NotFound)),
-        ("POST", "/_everfresh/revalidate/", Err(Refused::NotFound)),
-        ("POST", "/%5Feverfresh/revalidate", Err(Refused::NotFound)),
-        ("GET", "/_everfresh", Err(Refused::NotFound)),
+        ("GET", "/_everfresh/requests/", Err(TriggerError::NotFound)),
+        ("POST", "/_everfresh/revalidate/", Err(TriggerError::NotFound)),
+        ("POST", "/%5Feverfresh/revalidate", Err(TriggerError::NotFound)),
+        ("GET", "/_everfresh", Err(TriggerError::NotFound)),
     ] {
         assert_eq!(Endpoint::find(method, target), expected, "{method} {target}");
     }
@@ -76,7 +76,7 @@ fn a_body_has_one_of_two_fields_and_nothing_else() {
         (r#"{"path":"/a","tenant":"globex"}"#, "unknown field `tenant`"),
         (r#"{"path":"/a","idempotency_key":"k"}"#, "unknown field `idempotency_key`"),
     ] {
-        let Err(Refused::Bad { why, .. }) = parse(body) else { panic!("{body} was taken") };
+        let Err(TriggerError::Bad { why, .. }) = parse(body) else { panic!("{body} was taken") };
         assert!(why.contains(word), "{body}: {why}");
     }
     let deep = format!(r#"{{"path":{}"#, "[".repeat(60_000));
@@ -169,15 +169,15 @@ fn events_come_once_each_to_whoever_repeats_the_last_number() {
 fn each_refusal_says_what_to_do_and_is_never_kept() {
     let key = IdempotencyKey::parse("k").ok();
     for (refused, status, header) in [
-        (Refused::NotFound, 404, None),
-        (Refused::Method { allowed: "POST" }, 405, Some(("allow", "POST"))),
-        (Refused::TooLarge, 413, None),
-        (Refused::Unsigned, 401, Some(("www-authenticate", "Everfresh"))),
-        (Refused::bad("x", "y"), 400, None),
-        (Refused::RawKeys, 404, None),
-        (Refused::Limited { retry_after: 7 }, 429, Some(("retry-after", "7"))),
-        (Refused::Unavailable { retry_after: 5, key }, 503, Some(("retry-after", "5"))),
-        (Refused::Unavailable { retry_after: 5, key: None }, 503, Some(("retry-after", "5"))),
+        (TriggerError::NotFound, 404, None),
+        (TriggerError::Method { allowed: "POST" }, 405, Some(("allow", "POST"))),
+        (TriggerError::TooLarge, 413, None),
+        (TriggerError::Unsigned, 401, Some(("www-authenticate", "Everfresh"))),
+        (TriggerError::bad("x", "y"), 400, None),
+        (TriggerError::RawKeys, 404, None),
+        (TriggerError::Limited { retry_after: 7 }, 429, Some(("retry-after", "7"))),
+        (TriggerError::Unavailable { retry_after: 5, key }, 503, Some(("retry-after", "5"))),
+        (TriggerError::Unavailable { retry_after: 5, key: None }, 503, Some(("retry-after", "5"))),
     ] {
         let reply = refused.reply();
         assert_eq!((reply.status, reply.header("cache-control")), (status, Some("no-store")), "{refused:?}");
@@ -188,5 +188,5 @@ fn each_refusal_says_what_to_do_and_is_never_kept() {
             assert_eq!(reply.header(name), Some(value));
         }
     }
-    assert_eq!(Refused::Host.reply(), Refusal::Host.reply());
+    assert_eq!(TriggerError::Host.reply(), PageError::Host.reply());
 }

@@ -3,7 +3,7 @@
 
 use everfresh_serve::reply::Reply;
 use everfresh_serve::request::Request;
-use everfresh_serve::rules::signature::{Letter, RevalidateKeys};
+use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
 use everfresh_testing::{Instance, World};
 use serde_json::Value;
 
@@ -48,7 +48,8 @@ impl Draft<'_> {
         let Draft { method, host, target, key_id, nonce, request_id, .. } = *self;
         let request_id_line = request_id.unwrap_or_default();
         let body = self.body.as_bytes();
-        let letter = Letter { method, host, target, timestamp: &timestamp, nonce, request_id: request_id_line, body };
+        let letter =
+            SignedRequest { method, host, target, timestamp: &timestamp, nonce, request_id: request_id_line, body };
         let signature = RevalidateKeys::parse(KEYS).unwrap().sign(key_id, &letter).unwrap();
         let mut headers = vec![
             ("host", host),

@@ -21,7 +21,7 @@ use self::writer::{Attempt, Dies, Ended, publish};
 use tokio::time::Instant;
 
 use crate::interrupted::{LEAST_AWAITS, polled, time};
-use crate::telling::{PAGE, heard, telling};
+use crate::notified::{PAGE, heard, telling};
 
 /// From A's stop to B's beginning: past A's lease and its claim.
 const UNTIL_B_S: u64 = 200;
@@ -88,7 +88,7 @@ struct Stored {
 impl Stored {
     async fn of(world: &World, key: &str) -> Self {
         let mut meta = world.meta(PAGE).await.unwrap();
-        meta.remove("downstream_due");
+        meta.remove("pending_notification");
         let content = world.published(PAGE).await.unwrap();
         Self {
             meta,
@@ -205,7 +205,10 @@ impl Pair {
         assert!(covered, "{at}: in the end {:?} is published", end.content);
         assert_eq!(end.lock, None, "{at}");
         assert!(world.dead_letters().await.is_empty(), "{at}");
-        assert!(!world.meta(PAGE).await.unwrap().contains_key("downstream_due"), "{at}: a notification is pending");
+        assert!(
+            !world.meta(PAGE).await.unwrap().contains_key("pending_notification"),
+            "{at}: a notification is pending"
+        );
         let published = [&stopped, &before, &after, &end].map(Stored::version);
         let known = heard(&world).0;
         let unknown: Vec<_> = known.iter().filter(|version| !published.contains(version)).collect();
@@ -278,7 +281,7 @@ impl Pair {
     /// One message, one outcome, and the right one.
     fn check_metrics(self, at: &str, a: &Sandbox, stopped: &Stored, after: &Stored, acked: bool) {
         // A commit whose notification could not be sent is counted, and its message comes again.
-        let unnotified = a.total(metrics::UNTOLD) > 0;
+        let unnotified = a.total(metrics::NOTIFICATIONS_PENDING) > 0;
         let counts =
             |metric: &&Metric| a.total(**metric) > 0 && !(unnotified && metric.name == metrics::COMMITTED.name);
         let counted: Vec<&str> = OUTCOMES.iter().filter(counts).map(|metric| metric.name).collect();

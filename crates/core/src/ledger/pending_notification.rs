@@ -1,0 +1,31 @@
+//! announced: the world outside knows of a version.
+
+use super::Ledger;
+use super::errors::{LedgerError, failed};
+use super::expressions::{CLEAR_PENDING_NOTIFICATION, META, META_IS_VERSION, PK, SK, name};
+use super::rows::s;
+use crate::domain::page_key::PageKey;
+use crate::domain::version::Version;
+
+impl Ledger {
+    /// Takes the mark off the version, if it is still the published one. A newer one has a mark of its own.
+    pub async fn clear_pending_notification(&self, page: &PageKey, version: &Version) -> Result<(), LedgerError> {
+        let update = self
+            .dynamodb
+            .update_item()
+            .table_name(&self.table)
+            .key(PK, s(self.pk(page)))
+            .key(SK, s(META))
+            .update_expression(CLEAR_PENDING_NOTIFICATION)
+            .condition_expression(META_IS_VERSION)
+            .expression_attribute_names("#version", name::VERSION)
+            .expression_attribute_values(":version", s(version.to_string()));
+        match update.send().await {
+            Ok(_) => Ok(()),
+            Err(error) => match error.as_service_error() {
+                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(()),
+                Some(_) | None => Err(failed("noting that a version was announced", error)),
+            },
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What must hold for any bytes at all. The fuzz targets in `fuzz/` call these, so do the properties below and the replay of the corpus:
+//! one definition, three drivers. A crate of its own, so that fuzzing does not have to instrument the engines.
+#![allow(clippy::expect_used, reason = "a property that does not hold panics")]
+
+mod origin;
+mod rows;
+
+use everfresh_core::config::Config;
+use everfresh_core::domain::artifact::Rendered;
+use everfresh_core::domain::gate::{Gate, GateRules};
+use everfresh_core::domain::page_key::{CanonicalPath, NormalPath, Tenant};
+use everfresh_core::domain::request::{Handle, IdempotencyKey};
+use everfresh_core::domain::tag::Tag;
+use everfresh_enqueue::Message;
+use everfresh_serve::event::{HttpAnswer, HttpEvent};
+use everfresh_serve::reply::Reply;
+use everfresh_serve::request::{Method, Request};
+use everfresh_serve::rules::conditional::{any_match, unmodified_since};
+use everfresh_serve::rules::page_error::PageError;
+use everfresh_serve::rules::preview::PreviewKeys;
+use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest, WINDOW_S};
+use everfresh_serve::rules::trigger::{Endpoint, Wanted, parse_after, reserved};
+
+pub use self::origin::origin;
+pub use self::rows::rows;
+
+const CONFIG: &str = include_str!("../../../core/sample/everfresh.toml");
+
+/// Looks at any bytes, and panics if something does not hold.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name.
+pub const TARGETS: [(&str, Target); 9] = [
+    ("message", message),
+    ("config", config),
+    ("keys", keys),
+    ("http", http),
+    ("conditional", conditional),
+    ("gate", gate),
+    ("trigger", trigger),
+    ("origin", origin),
+    ("rows", rows),
+];
+
+/// A message is read strictly or refused; what is read is written one way and read back as the same.
+pub fn message(bytes: &[u8]) {
+    let Ok(message) = Message::parse(bytes) else { return };
+    let json = message.to_json().expect("what was read can be written");
+    let again = Message::parse(json.as_bytes()).expect("what was written can be read");
+    assert_eq!(again, message);
+    let config = Config::parse(CONFIG).expect("the tests' own");
+    if let Ok(accepted) = config.accept(message, None, "m-1") {
+        assert!(config.tenant(&accepted.request.tenant).is_some(), "a request is for a tenant that there is");
+    }
+}
+
+/// A configuration is read or refused with words; what is read resolves paths without harm.
+pub fn config(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match Config::parse(text) {
+        Ok(config) => {
+            for tenant in config.tenants() {
+                for host in &tenant.hosts {
+                    let found = config.tenant_of_host(host).map(|found| &found.tenant);
+                    assert_eq!(found, Some(&tenant.tenant), "each host leads to its tenant");
+                }
+                for path in ["/", "/a/b?c=d", "/products/1?color=red&color=blue"] {
+                    let _ = tenant.resolve(path);
+                }
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// Whatever becomes a key is canonical, and nothing in it can leave its place.
+pub fn keys(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(normal) = NormalPath::parse(text)
+        && let Ok(path) = normal.keep(&["a", "color", "page"])
+    {
+        let canonical = path.as_str();
+        assert_eq!(CanonicalPath::stored(canonical).as_ref(), Some(&path), "canonical once is canonical for good");
+        assert!(canonical.starts_with('/') && canonical.is_ascii());
+        assert!(!canonical.contains("//") && !canonical.contains(['#', '\\', ';', ' ']));
+        assert!(!canonical.bytes().any(|byte| byte.is_ascii_control()));
+    }
+    if let Ok(tenant) = Tenant::parse(text) {
+        assert!(!tenant.as_str().contains(['#', '/', '.', ' ']), "{tenant}");
+    }
+    if let Ok(key) = IdempotencyKey::parse(text) {
+        assert_eq!(key.as_str(), text);
+        assert!(!text.contains(['#', '/']));
+    }
+    if let Ok(tag) = Tag::parse(text) {
+        assert!(!tag.as_str().contains([',', '#', ' ']));
+    }
+    if let Ok(handle) = text.parse::<Handle>() {
+        assert_eq!(handle.to_string(), text);
+    }
+}
+
+/// An HTTP event is a request or a refusal; neither repeats what it was asked.
+pub fn http(bytes: &[u8]) {
+    let Ok(event) = serde_json::from_slice::<HttpEvent>(bytes) else { return };
+    let request = Request::from(event);
+    let config = Config::parse(CONFIG).expect("the tests' own");
+    let refusal = match (Method::parse(&request.method), request.header("host")) {
+        (None, _) => PageError::Method,
+        (Some(_), None) => PageError::Host,
+        (Some(_), Some(host)) => match config.tenant_of_host(host).map(|tenant| tenant.resolve(&request.target)) {
+            None => PageError::Host,
+            Some(Err(error)) => error.into(),
+            Some(Ok(resolved)) => {
+                assert!(resolved.page.path().as_str().starts_with('/'));
+                return;
+            }
+        },
+    };
+    let keys = PreviewKeys::parse("0123456789abcdef0123456789abcdef").expect("long enough");
+    let acme = Tenant::parse("acme").expect("a tenant");
+    let cookie = request.cookie("everfresh-preview").unwrap_or_default();
+    assert!(!keys.admits(cookie, &acme, 0), "nobody guesses a signature");
+    let answer = serde_json::to_string(&HttpAnswer::from(refusal.reply())).expect("an answer is JSON");
+    assert!(request.target.len() < 8 || !answer.contains(&request.target));
+}
+
+/// Conditions are read without harm, and never found where they are not.
+pub fn conditional(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let etag = "\"0123456789abcdef\"";
+    if any_match(&text, etag) {
+        assert!(text.trim_matches([' ', '\t']) == "*" || text.contains("0123456789abcdef"));
+    }
+    unmodified_since(&text, 1_763_270_000);
+    let reply = Reply::new(200).body(bytes.to_vec());
+    serde_json::to_string(&HttpAnswer::from(reply)).expect("any body can be answered with");
+}
+
+/// An origin's answer is published or refused; what is published never sets a cookie.
+pub fn gate(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.trim().parse().ok()).unwrap_or(200);
+    let headers = lines.filter_map(|line| line.split_once(':'));
+    let headers = headers.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect();
+    let rendered = Rendered { status, headers, body: body.to_owned().into(), declared_bytes: None };
+    let page = CanonicalPath::stored("/products/1").expect("canonical");
+    let rules = GateRules::default();
+    let hosts = ["www.acme.example".to_owned()];
+    let gate = Gate { page: &page, rules: &rules, hosts: &hosts, max_bytes: 1 << 20, previous_bytes: None };
+    if let Ok(passed) = gate.check(rendered) {
+        let headers = passed.artifact.headers();
+        assert!(headers.iter().all(|(name, _)| name != "set-cookie" && name != "cache-control"));
+        assert!(headers.iter().all(|(_, value)| !value.contains(['\r', '\n', '\0'])));
+    }
+}
+
+/// A request for regeneration is believed by nobody but for its signature, and the signature is of these words alone. One line each:
+/// method, path and query, name of the key, signature, time, nonce, request id; the body behind an empty line.
+pub fn trigger(bytes: &[u8]) {
+    const NOW_MS: u64 = 1_763_270_000_000;
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let mut lines = head.split('\n');
+    let mut line = || lines.next().unwrap_or_default();
+    let (method, target, key_id, signature) = (line(), line(), line(), line());
+    let (timestamp, nonce, request_id) = (line(), line(), line());
+    match Endpoint::find(method, target) {
+        Ok(Endpoint::Revalidate { query }) => {
+            assert!(reserved(target), "no page is there");
+            if let Ok(Wanted::Path(word) | Wanted::Tag(word)) = Wanted::parse(query, body.as_bytes()) {
+                assert!(
+                    body.contains('{') && (body.contains('\\') || body.contains(&word)),
+                    "in the caller's own words"
+                );
+            }
+        }
+        Ok(Endpoint::Request { handle, query }) => {
+            assert!(reserved(target), "no page is there");
+            let _ = (handle.parse::<Handle>(), parse_after(query));
+        }
+        Err(refused) => drop(HttpAnswer::from(refused.reply())),
+    }
+    if let Ok(keys) = RevalidateKeys::parse(body) {
+        assert!(!format!("{keys:?}").contains(body) || body.len() < 32, "no secret is shown");
+    }
+
+    let keys = RevalidateKeys::parse("cms:0123456789abcdef0123456789abcdef").expect("long enough");
+    let letter =
+        SignedRequest { method, host: "www.acme.example", target, timestamp, nonce, request_id, body: body.as_bytes() };
+    assert!(keys.admit(key_id, signature, &letter, NOW_MS).is_err(), "nobody guesses a signature");
+    let signed = keys.sign("cms", &letter).expect("there is such a key");
+    if let Ok(admitted) = keys.admit("cms", &signed, &letter, NOW_MS) {
+        assert_eq!(admitted.nonce, nonce);
+        assert!(admitted.keep_until > NOW_MS / 1000 + WINDOW_S, "remembered for as long as it could be used again");
+        let longer = [body.as_bytes(), b"!"].concat();
+        let others = [
+            SignedRequest { body: &longer, ..letter },
+            SignedRequest { host: "www.globex.example", ..letter },
+            SignedRequest { method: "PUT", ..letter },
+            SignedRequest { request_id: "another", ..letter },
+        ];
+        for other in others {
+            let same = other.text() == letter.text();
+            assert_eq!(keys.admit("cms", &signed, &other, NOW_MS).is_ok(), same, "for one letter only");
+        }
+    }
+}

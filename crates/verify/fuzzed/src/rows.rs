@@ -1,0 +1,264 @@
+//! Any rows and any request, answered by the real server: the SDK clients are real too, and what answers them stands below.
+//!
+//! The input is text. The first line is method and target, the lines up to an empty one are headers. Each line behind it is one attribute,
+//! `ROW NAME TYPE VALUE`: the row is known by its sort key alone, whatever its partition. The row `OBJECT` is what the bucket has under
+//! any key: its attribute `body`, and the others as metadata.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, UNIX_EPOCH};
+
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use everfresh_core::clients::{ClientTimeouts, Clients, Explicit};
+use everfresh_core::clock::Clock;
+use everfresh_core::config::Config;
+use everfresh_core::metrics;
+use everfresh_serve::event::HttpAnswer;
+use everfresh_serve::reply::Reply;
+use everfresh_serve::request::Request;
+use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
+use everfresh_serve::rules::trigger::reserved;
+use everfresh_serve::{Server, Settings};
+use serde_json::{Value, json};
+
+const NOW_S: u64 = 1_763_270_000;
+const HOST: &str = "www.acme.example";
+const KEYS: &str = "cms:0123456789abcdef0123456789abcdef";
+
+/// Whatever the table and the bucket hold, a request is answered: no panic, and nothing in the answer that HTTP does not take.
+pub fn rows(bytes: &[u8]) {
+    answers(bytes);
+}
+
+/// The statuses of three readers, one after the other.
+fn answers(bytes: &[u8]) -> [u16; 3] {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, rows) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let request = request(head);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime without a network");
+    runtime.block_on(async {
+        let server = server(Store::parse(rows));
+        let mut statuses = [0; 3];
+        // The second answer comes from memory, the third is read anew.
+        for (status, pause) in statuses.iter_mut().zip([0, 0, 2]) {
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            let served = server.serve(&request).await;
+            assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "a request panicked");
+            is_well_formed(&served.reply, &request);
+            server.finish(served.wish).await;
+            assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the work after a reply panicked");
+            *status = served.reply.status;
+        }
+        statuses
+    })
+}
+
+fn is_well_formed(reply: &Reply, request: &Request) {
+    assert!((200..600).contains(&reply.status), "{}", reply.status);
+    for (at, (name, value)) in reply.headers.iter().enumerate() {
+        let in_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        assert!(!name.is_empty() && name.bytes().all(in_name), "{name:?}");
+        assert!(value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)), "{name}: {value:?}");
+        assert!(reply.headers[..at].iter().all(|(other, _)| other != name), "{name} stands there twice");
+        assert_ne!(name, "set-cookie");
+    }
+    assert!(reply.body.is_empty() || (request.method != "HEAD" && reply.status != 304));
+    let answer = serde_json::to_string(&HttpAnswer::from(reply.clone())).expect("an answer is JSON");
+    assert!(answer.starts_with(r#"{"statusCode":"#));
+}
+
+/// The request that `head` describes, signed if it is one that must be.
+fn request(head: &str) -> Request {
+    let mut lines = head.lines();
+    let (method, target) = lines.next().and_then(|line| line.split_once(' ')).unwrap_or_default();
+    let headers = lines.filter_map(|line| line.split_once(':'));
+    let mut headers: Vec<(String, String)> =
+        headers.map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned())).collect();
+    if !headers.iter().any(|(name, _)| name == "host") {
+        headers.push(("host".to_owned(), HOST.to_owned()));
+    }
+    if reserved(target) {
+        let (timestamp, nonce) = (NOW_S.to_string(), "5f0c3a1e9b7d4c2688aa01f3");
+        let letter =
+            SignedRequest { method, host: HOST, target, timestamp: &timestamp, nonce, request_id: "", body: b"" };
+        let keys = RevalidateKeys::parse(KEYS).expect("long enough");
+        let signature = keys.sign("cms", &letter).expect("there is such a key");
+        let signed = [
+            ("x-everfresh-key-id", "cms"),
+            ("x-everfresh-timestamp", &timestamp),
+            ("x-everfresh-nonce", nonce),
+            ("x-everfresh-signature", &signature),
+        ];
+        headers.extend(signed.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+    Request { method: method.to_owned(), target: target.to_owned(), headers, ..Request::default() }
+}
+
+fn server(store: Store) -> Server {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| Config::parse(crate::CONFIG).expect("the tests' own"));
+    let settings = Settings::read(|variable| {
+        Some(match variable {
+            // A page that is not there costs a poll or two, not twenty.
+            "EVERFRESH_WAIT_MS" => "200".to_owned(),
+            "EVERFRESH_DEBUG_HEADER" => "true".to_owned(),
+            "EVERFRESH_TAG_HEADER" => "cache-tag".to_owned(),
+            "EVERFRESH_EARLY_REFRESH_PERCENT" => "50".to_owned(),
+            "EVERFRESH_REVALIDATE_KEYS" => KEYS.to_owned(),
+            "EVERFRESH_QUEUE_URL" => "http://in-process.invalid/queue".to_owned(),
+            "EVERFRESH_CONFIG" | "FACETHEORY_CACHE_TABLE_NAME" | "EVERFRESH_BUCKET" => "everfresh".to_owned(),
+            _ => return None,
+        })
+    });
+    let began = tokio::time::Instant::now();
+    let clients = Clients::explicit(Explicit {
+        http: SharedHttpClient::new(store),
+        endpoint: "http://in-process.invalid".to_owned(),
+        region: "us-east-1".to_owned(),
+        access_key: "x".to_owned(),
+        secret_key: "x".to_owned(),
+        timeouts: ClientTimeouts::READER,
+        clock: Clock::new(move || UNIX_EPOCH + Duration::from_secs(NOW_S) + began.elapsed()),
+        retry_partition: Some("rows".to_owned()),
+    });
+    Server::new(config.clone(), settings.expect("the tests' own"), &clients)
+}
+
+/// Attributes by name, each in DynamoDB's own JSON.
+type Row = serde_json::Map<String, Value>;
+
+/// What answers the SDK clients: rows by their sort key, and one object.
+#[derive(Clone, Debug)]
+struct Store {
+    rows: Arc<BTreeMap<String, Row>>,
+    object: Arc<Option<Row>>,
+}
+
+impl Store {
+    fn parse(text: &str) -> Self {
+        let mut rows: BTreeMap<String, Row> = BTreeMap::new();
+        for line in text.lines() {
+            let mut words = line.splitn(4, ' ');
+            let (Some(sk), Some(name), Some(kind)) = (words.next(), words.next(), words.next()) else { continue };
+            let row = rows.entry(sk.to_owned()).or_default();
+            row.insert("sk".to_owned(), json!({ "S": sk }));
+            row.insert(name.to_owned(), attribute(kind, words.next().unwrap_or_default()));
+        }
+        let object = rows.remove("OBJECT");
+        Self { rows: Arc::new(rows), object: Arc::new(object) }
+    }
+
+    fn answer(&self, request: &HttpRequest) -> http::Response<SdkBody> {
+        let operation = request.headers().get("x-amz-target").and_then(|target| target.split_once('.'));
+        let Some((_, operation)) = operation else { return self.object() };
+        let body: Value =
+            request.body().bytes().and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
+        let named = |key: &Value| self.rows.get(key["sk"]["S"].as_str()?);
+        let said = match operation {
+            "Query" => {
+                let page: Vec<&Row> =
+                    self.rows.range("HEALTH".to_owned()..="META".to_owned()).map(|(_, row)| row).collect();
+                json!({ "Items": page, "Count": page.len(), "ScannedCount": page.len() })
+            }
+            "GetItem" => match named(&body["Key"]) {
+                Some(row) => json!({ "Item": row }),
+                None => json!({}),
+            },
+            "BatchGetItem" => {
+                let keys = body["RequestItems"]["everfresh"]["Keys"].as_array();
+                let found: Vec<&Row> = keys.into_iter().flatten().filter_map(named).collect();
+                json!({ "Responses": { "everfresh": found }, "UnprocessedKeys": {} })
+            }
+            "SendMessage" => json!({ "MessageId": "m-1", "MD5OfMessageBody": "d41d8cd98f00b204e9800998ecf8427e" }),
+            _ => json!({}),
+        };
+        response(http::Response::builder(), said.to_string().into_bytes())
+    }
+
+    fn object(&self) -> http::Response<SdkBody> {
+        let Some(object) = self.object.as_ref() else {
+            let said = "<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>";
+            return response(http::Response::builder().status(404), said.as_bytes().to_vec());
+        };
+        let text = |value: &Value| value["S"].as_str().unwrap_or_default().to_owned();
+        let body = object.get("body").map(text).unwrap_or_default();
+        let mut answer = http::Response::builder().header("content-length", body.len());
+        for (name, value) in object {
+            let name = http::HeaderName::try_from(format!("x-amz-meta-{name}"));
+            // A header that HTTP does not carry does not arrive.
+            if let (Ok(name), Ok(value)) = (name, http::HeaderValue::try_from(text(value))) {
+                answer = answer.header(name, value);
+            }
+        }
+        response(answer, body.into_bytes())
+    }
+}
+
+impl HttpClient for Store {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Store {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let response = HttpResponse::try_from(self.answer(&request)).expect("what HTTP takes");
+        HttpConnectorFuture::ready(Ok(response))
+    }
+}
+
+fn response(builder: http::response::Builder, body: Vec<u8>) -> http::Response<SdkBody> {
+    builder.body(SdkBody::from(body)).expect("what HTTP takes")
+}
+
+/// An attribute of that type. Several values are separated by `|`; a map's are `name=value`.
+fn attribute(kind: &str, value: &str) -> Value {
+    let all = || value.split('|');
+    match kind {
+        "N" => json!({ "N": value }),
+        "BOOL" => json!({ "BOOL": value == "true" }),
+        "NULL" => json!({ "NULL": true }),
+        "B" => json!({ "B": "AAAA" }),
+        "SS" => json!({ "SS": all().collect::<Vec<_>>() }),
+        "NS" => json!({ "NS": all().collect::<Vec<_>>() }),
+        "L" => json!({ "L": all().map(|text| json!({ "S": text })).collect::<Vec<_>>() }),
+        "LM" => json!({ "L": all().map(map).collect::<Vec<_>>() }),
+        "M" => map(value),
+        _ => json!({ "S": value }),
+    }
+}
+
+fn map(text: &str) -> Value {
+    let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+    json!({ "M": pairs.map(|(name, value)| (name.to_owned(), json!({ "N": value }))).collect::<Row>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corpus_reaches_pages_refusals_and_records() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/rows");
+        let of = |name: &str| answers(&std::fs::read(format!("{corpus}/{name}")).expect("in the corpus"));
+        for (name, what, expected) in [
+            ("00", "a page with a date beyond the year 9999", [200; 3]),
+            ("01", "a page that the reader has", [304; 3]),
+            ("02", "a pointer to a page that is a 404", [404; 3]),
+            ("03", "a row that cannot be read", [503; 3]),
+            ("04", "a negative time", [503; 3]),
+            ("05", "what became of a request, and two replays", [200, 401, 401]),
+            ("06", "a page whose status is 500", [500; 3]),
+            ("07", "no page, and a cooldown", [503; 3]),
+            ("08", "a record that cannot be read, and two replays", [503, 401, 401]),
+        ] {
+            assert_eq!(of(name), expected, "{name}: {what}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The corpus of every fuzz target, replayed, and the same with bytes of any kind.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use everfresh_fuzzed::TARGETS;
+use proptest::prelude::*;
+
+#[test]
+fn the_corpus_holds() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus");
+    for (name, target) in TARGETS {
+        let mut inputs = 0;
+        for file in std::fs::read_dir(corpus.join(name)).unwrap() {
+            target(&std::fs::read(file.unwrap().path()).unwrap());
+            inputs += 1;
+        }
+        assert!(inputs >= 5, "the corpus of {name} has {inputs} inputs");
+    }
+}
+
+/// A corpus input with something changed: bytes of any kind hardly get past a parser's first character.
+fn mutated(name: &'static str) -> impl Strategy<Value = Vec<u8>> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(name);
+    let mut seeds: Vec<Vec<u8>> =
+        std::fs::read_dir(corpus).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+    seeds.sort();
+    (prop::sample::select(seeds), any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<Vec<u8>>())
+        .prop_map(|(mut seed, from, to, bytes)| {
+            let (from, to) = (from.index(seed.len() + 1), to.index(seed.len() + 1));
+            seed.splice(from.min(to)..from.max(to).min(from.min(to) + 8), bytes.into_iter().take(8));
+            seed
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_hold(bytes: Vec<u8>, text in "\\PC{0,200}") {
+        for (_, target) in TARGETS {
+            target(&bytes);
+            target(text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn changed_messages_hold(bytes in mutated("message")) { TARGETS[0].1(&bytes); }
+
+    #[test]
+    fn changed_configurations_hold(bytes in mutated("config")) { TARGETS[1].1(&bytes); }
+
+    #[test]
+    fn changed_keys_hold(bytes in mutated("keys")) { TARGETS[2].1(&bytes); }
+
+    #[test]
+    fn changed_requests_hold(bytes in mutated("http")) { TARGETS[3].1(&bytes); }
+
+    #[test]
+    fn changed_conditions_hold(bytes in mutated("conditional")) { TARGETS[4].1(&bytes); }
+
+    #[test]
+    fn changed_origin_answers_hold(bytes in mutated("gate")) { TARGETS[5].1(&bytes); }
+
+    #[test]
+    fn changed_triggers_hold(bytes in mutated("trigger")) { TARGETS[6].1(&bytes); }
+
+    #[test]
+    fn changed_http_answers_hold(bytes in mutated("origin")) { TARGETS[7].1(&bytes); }
+
+    #[test]
+    fn changed_rows_hold(bytes in mutated("rows")) { TARGETS[8].1(&bytes); }
+}

@@ -1,0 +1,127 @@
+//! What each guard is for: the scopes in which its removal is tried, and what must break there.
+
+use crate::guards::Guard;
+use crate::properties::{ECONOMY, GONE, I1, I2_GROWS, I2_LINEAR, I2_OLDER, I3, I4, I5, I6, PIN};
+
+/// What the removal of guards must lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// This property breaks.
+    Breaks(&'static str),
+    /// Nothing breaks; the reason says what stands behind the guard.
+    Nothing(&'static str),
+}
+
+/// An experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Removal {
+    /// The guards that are taken away.
+    pub guards: &'static [Guard],
+    /// Where it is tried, in this order, until something breaks.
+    pub scopes: &'static [&'static str],
+    /// What must come of it.
+    pub expect: Expect,
+}
+
+impl Removal {
+    /// The guards' names.
+    pub fn name(&self) -> String {
+        let names: Vec<String> = self.guards.iter().map(|guard| format!("{guard:?}")).collect();
+        names.join(" + ")
+    }
+
+    /// Whether it ends early enough for every build: what breaks nothing must be searched whole.
+    pub fn quick(&self) -> bool {
+        let slow = [NewAttemptPerLeader, SettlingDropsOwner];
+        matches!(self.expect, Expect::Breaks(_)) && !self.guards.iter().any(|guard| slow.contains(guard))
+    }
+}
+
+const fn breaks(property: &'static str, guards: &'static [Guard], scopes: &'static [&'static str]) -> Removal {
+    Removal { guards, scopes, expect: Expect::Breaks(property) }
+}
+
+const fn nothing(reason: &'static str, guards: &'static [Guard], scopes: &'static [&'static str]) -> Removal {
+    Removal { guards, scopes, expect: Expect::Nothing(reason) }
+}
+
+use Guard::*;
+
+/// Guards whose removal breaks a property, then pairs of which the second backs the first up,
+/// then guards that only save work.
+pub const REMOVALS: &[Removal] = &[
+    breaks(I2_OLDER, &[MetaCondition], &["late-two"]),
+    breaks(I1, &[LockTokenCondition], &["foreign"]),
+    breaks(I3, &[TakeoverExact], &["core"]),
+    breaks(I6, &[TakeoverOfExpired], &["core"]),
+    breaks(I5, &[FailConditioned], &["late"]),
+    breaks(I3, &[GiveBackConditioned], &["core"]),
+    breaks(I1, &[RequestHash], &["keys"]),
+    breaks(I1, &[CoverageEpsilon], &["core"]),
+    breaks(I1, &[SourceMsBeforeRender], &["core"]),
+    breaks(I1, &[UnboundedClockNotWritten], &["skew"]),
+    breaks(I6, &[UnboundedClockWritesSentTime], &["pin-unbounded"]),
+    breaks(I2_GROWS, &[VersionAbovePrevious], &["skew"]),
+    breaks(I1, &[ForeignRowCoversNothing], &["foreign"]),
+    breaks(I2_LINEAR, &[ForeignEtagCompared], &["foreign"]),
+    breaks(PIN, &[ForeignRowHasNoVersion], &["foreign-pin"]),
+    breaks(I4, &[UniqueS3Key], &["core"]),
+    breaks(I4, &[UploadBeforeCommit], &["core"]),
+    breaks(I6, &[UnchangedCommits], &["rollback"]),
+    breaks(I1, &[FollowersNeedOwnCommit], &["batches"]),
+    breaks(I4, &[NewAttemptPerLeader], &["batches-lost"]),
+    breaks(PIN, &[PinMovesMeta], &["pin-skew"]),
+    breaks(I1, &[UnpinSetsWatermark], &["rollback"]),
+    breaks(I1, &[WatermarkEpsilon], &["pin-skew"]),
+    breaks(I1, &[WatermarkUpperBound], &["pin-skew"]),
+    breaks(GONE, &[PurgePins], &["purge"]),
+    breaks(I4, &[SweepTakesLease], &["sweep"]),
+    breaks(I1, &[AgeDatesTheAnswer], &["cached"]),
+    breaks(I2_OLDER, &[CachedAnswerKeepsDistance], &["cached"]),
+    breaks(I1, &[SettlingDropsOwner], &["settled"]),
+    breaks(I2_OLDER, &[MetaCondition, LockTokenCondition], &["core"]),
+    breaks(I3, &[MetaCondition, ClaimOwnerOnCommit], &["core"]),
+    breaks(I5, &[ReadReqAfterLostCommit, FailConditioned], &["lost"]),
+    nothing(
+        "the token shows whether anyone else began; an expired lease that nobody took harms nobody",
+        &[LockExpiryCondition],
+        &["core", "doubt", "foreign"],
+    ),
+    nothing(
+        "whoever loses LOCK is refused by its token and by META; only work is wasted",
+        &[LeaseExclusive],
+        &["core", "doubt", "foreign"],
+    ),
+    nothing(
+        "lookup comes before the claim, so whoever lost the claim also sees META moved",
+        &[ClaimOwnerOnCommit],
+        &["core", "lost", "doubt", "failures"],
+    ),
+    nothing(
+        "FAILED is refused over COMPLETED, and the next delivery replays; costs that delivery",
+        &[ReadReqAfterLostCommit],
+        &["lost", "late"],
+    ),
+    nothing(
+        "a bounded clock is behind by less than epsilon, which is TooClose already",
+        &[SourceMsFloor],
+        &["skew", "economy"],
+    ),
+    nothing(
+        "whoever saw the pin was sent before unpin, whose watermark answers for it",
+        &[WantedNeedsPin],
+        &["rollback"],
+    ),
+    nothing(
+        "the watermark keeps the page stale, so readers ask; costs the wait for a reader",
+        &[UnpinEnqueuesLast],
+        &["rollback"],
+    ),
+];
+
+/// What breaks in each of [`crate::LIMITS`], and why nothing on our side can refuse it.
+pub const KNOWN: &[(&str, &str, &str)] = &[
+    ("foreign-late", I1, "the helper's late LOCK write revives its lease, and it puts META without condition"),
+    ("economy-renders", ECONOMY, "a worker that looked before a commit and took the lease after it renders in vain"),
+    ("sweep-late", I4, "a late LOCK write revives a swept attempt's lease; the orphan's age must exclude it"),
+];

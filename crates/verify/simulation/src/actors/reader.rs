@@ -1,0 +1,72 @@
+//! Readers of one serving instance after the other.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use everfresh_core::clients::ClientTimeouts;
+use everfresh_serve::request::Request;
+use everfresh_serve::{Served, Server, Settings};
+
+use super::pause;
+use crate::check::Actor;
+use crate::run::Sim;
+
+/// How many visits there are after the chaos.
+const CALM_VISITS: u32 = 6;
+
+/// Reads through the chaos and for a while after it.
+pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
+    let mut rng = sim.rng(200 + index);
+    let Some(mut server) = instance(&sim, &mut rng) else { return };
+    let mut knows = BTreeSet::new();
+    let mut calm_visits = 0;
+    while calm_visits < CALM_VISITS {
+        if sim.is_calm() {
+            calm_visits += 1;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        } else {
+            pause(&sim, &mut rng, 200, 15_000).await;
+        }
+        if rng.u8(0..30) == 0 {
+            sim.happened("instance-replaced");
+            let Some(fresh) = instance(&sim, &mut rng) else { return };
+            (server, knows) = (fresh, BTreeSet::new());
+        }
+        let page = sim.pages.any(&mut rng).clone();
+        let Some(host) = sim.config.tenant(page.tenant()).and_then(|tenant| tenant.hosts.first().cloned()) else {
+            return;
+        };
+        let request = Request {
+            method: "GET".to_owned(),
+            target: page.path().as_str().to_owned(),
+            headers: vec![("host".to_owned(), host)],
+            ..Request::default()
+        };
+        let Served { reply, wish } = server.serve(&request).await;
+        sim.read();
+        let name = page.to_string();
+        sim.checker.read(&name, reply.status, &reply.body, knows.contains(&name));
+        if reply.status == 200 {
+            knows.insert(name);
+        }
+        server.finish(wish).await;
+    }
+}
+
+fn instance(sim: &Sim, rng: &mut fastrand::Rng) -> Option<Server> {
+    let stack = &sim.queues.stack;
+    let settings = Settings::read(|variable| {
+        Some(match variable {
+            "EVERFRESH_CONFIG" => "unused".to_owned(),
+            "FACETHEORY_CACHE_TABLE_NAME" => stack.table.clone(),
+            "EVERFRESH_BUCKET" => stack.bucket.clone(),
+            "EVERFRESH_QUEUE_URL" => stack.queue.clone(),
+            "EVERFRESH_DEPLOY" => "1".to_owned(),
+            _ => return None,
+        })
+    });
+    let skew_ms = rng.i64(-60_000..=60_000);
+    let clients = sim.clients(Actor::Server, rng.u64(..), sim.clock.skewed_by_ms(skew_ms), ClientTimeouts::READER);
+    Some(Server::new(sim.config.clone(), settings.ok()?, &clients))
+}

@@ -1,0 +1,27 @@
+//! How not to do it: the serving function with the wish in a spawned task instead of behind the reply. The freeze test shows that
+//! what it wishes for is not sent.
+
+use std::sync::Arc;
+
+use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
+use everfresh_serve::event::{HttpAnswer, HttpEvent};
+use everfresh_serve::{Settings, build};
+use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    let settings = Settings::from_env()?;
+    let clients = Clients::aws(&aws_sdk_config(ClientTimeouts::READER, Network::Lambda).await);
+    let server = Arc::new(build::server(settings, &clients).await?);
+    let handle = service_fn(move |event: LambdaEvent<HttpEvent>| {
+        let server = server.clone();
+        async move {
+            let served = server.serve(&event.payload.into()).await;
+            if let Some(wish) = served.wish {
+                tokio::spawn(async move { server.ask(wish).await });
+            }
+            Ok::<_, Error>(HttpAnswer::from(served.reply))
+        }
+    });
+    Runtime::new(handle).run().await
+}

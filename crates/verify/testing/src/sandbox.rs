@@ -1,0 +1,192 @@
+//! One sandbox: an instance of the worker with faults and a clock of its own, and what Lambda does around it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
+use everfresh_core::artifacts::Artifacts;
+use everfresh_core::clients::{ClientTimeouts, Clients};
+use everfresh_core::clock::Clock;
+use everfresh_core::config::Ladder;
+use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::ledger::Ledger;
+use everfresh_core::metrics::{Metric, Metrics};
+use everfresh_core::notifier::Notifier;
+use everfresh_core::regenerate::{self, Regenerator};
+use everfresh_core::render::Renderer;
+use everfresh_local::event_source::EventSource;
+use everfresh_local::faults::{Fault, Faults, On};
+use everfresh_local::in_process::InProcess;
+use everfresh_local::stack;
+use everfresh_worker::Worker;
+use everfresh_worker::handler::BatchError;
+use futures::future::BoxFuture;
+
+use crate::{World, ladder};
+
+/// One sandbox: an instance of the worker, and the event source that invokes it.
+pub struct Sandbox {
+    /// The function.
+    pub worker: Arc<Worker>,
+    /// Its way to the services: where faults are injected and calls are counted.
+    pub way: InProcess,
+    /// Clients that go this way.
+    pub clients: Clients,
+    totals: Arc<Mutex<BTreeMap<&'static str, u64>>>,
+    source: EventSource,
+    /// What an invocation is told that it has.
+    time_out: Duration,
+}
+
+/// How a sandbox differs from the usual one.
+#[derive(Clone, Copy, Debug)]
+pub struct Make {
+    /// By how much its clock is ahead of AWS's.
+    pub skew_ms: i64,
+    /// Its deployment.
+    pub deploy: u64,
+    /// Its time-outs.
+    pub ladder: Ladder,
+    /// How often it tries a request.
+    pub max_attempts: u32,
+    /// How its table's keys are laid out.
+    pub layout: KeyLayout,
+}
+
+impl Default for Make {
+    fn default() -> Self {
+        Self { skew_ms: 0, deploy: 1, ladder: ladder(), max_attempts: 5, layout: KeyLayout::default() }
+    }
+}
+
+impl Sandbox {
+    /// A sandbox in `world` whose own clock is this one.
+    pub fn new(world: &World, make: Make, clock: Clock) -> Self {
+        let way = InProcess::new(world.engines.clone(), Faults::none());
+        let clients = way.clients(clock, ClientTimeouts::WORKER);
+        let ledger = Ledger::new(&clients, &world.stack.table, make.layout);
+        let artifacts = Artifacts::new(&clients, &world.stack.bucket);
+        let settings = regenerate::Settings {
+            ladder: make.ladder,
+            deploy: make.deploy,
+            max_attempts: make.max_attempts,
+            max_body_bytes: 100_000,
+        };
+        let renderer: Arc<dyn Renderer> = Arc::new(world.origin.clone());
+        let regenerator = Regenerator::new(ledger, artifacts, renderer, settings)
+            .with_notifier(Notifier::new(&clients, &world.notifier));
+        let worker = Worker::new(world.config.clone(), regenerator, &clients, world.stack.clone(), 10);
+        // Lambda polls with its own client, which no fault of the function's touches.
+        let source = EventSource {
+            sqs: world.clean.sqs.clone(),
+            queue_url: world.stack.queue.clone(),
+            queue_arn: stack::arn(&world.stack.queue),
+            batch_size: 10,
+            window: Duration::ZERO,
+            time_out: Duration::from_millis(make.ladder.function_timeout_ms),
+            concurrency: 1,
+        };
+        let time_out = source.time_out;
+        Self { worker: Arc::new(worker), way, clients, totals: Arc::default(), source, time_out }
+    }
+
+    /// The same with one record per invocation.
+    pub fn one_by_one(mut self) -> Self {
+        self.source.batch_size = 1;
+        self
+    }
+
+    /// One invocation with what is visible now.
+    pub async fn turn(&self) -> usize {
+        self.source.turn(self.handler()).await
+    }
+
+    /// An invocation that does its work and dies before Lambda hears of it.
+    pub async fn turn_unacked(&self) -> usize {
+        let handle = self.handler();
+        let lost = move |event, time| {
+            let work = handle(event, time);
+            async move { work.await.and(Err::<SqsBatchResponse, _>("killed before the ack".to_owned())) }
+        };
+        self.source.turn(lost).await
+    }
+
+    /// An invocation that is killed after `time`: the function's process is gone, what it has sent is not.
+    pub async fn turn_killed_after(&self, time: Duration) {
+        let source = EventSource { time_out: time, ..self.source.clone() };
+        source.turn(self.handler()).await;
+    }
+
+    fn handler(&self) -> impl Fn(SqsEvent, Duration) -> BoxFuture<'static, Result<SqsBatchResponse, String>> + use<> {
+        let (worker, totals) = (self.worker.clone(), self.totals.clone());
+        let time_out = self.time_out;
+        move |event, _| {
+            let (worker, totals) = (worker.clone(), totals.clone());
+            Box::pin(async move {
+                let (response, metrics) = worker.handle(event, time_out).await.map_err(|e| e.to_string())?;
+                add(&mut totals.lock().unwrap(), &metrics);
+                Ok(response)
+            })
+        }
+    }
+
+    /// Takes what is visible from the queue without handling it. It comes again when its visibility time-out ends.
+    pub async fn receive(&self) -> SqsEvent {
+        let taken = Arc::new(Mutex::new(SqsEvent::default()));
+        let keep = taken.clone();
+        let handler = move |event: SqsEvent, _: Duration| {
+            *keep.lock().unwrap() = event;
+            futures::future::ready(Err::<SqsBatchResponse, _>("taken away"))
+        };
+        self.source.turn(handler).await;
+        taken.lock().unwrap().clone()
+    }
+
+    /// Handles an event as Lambda would hand it over, with this much time for it. Returns the ids that must come again.
+    pub async fn handle(&self, event: SqsEvent, time: Duration) -> Result<Vec<String>, BatchError> {
+        let (response, metrics) = self.worker.handle(event, time).await?;
+        add(&mut self.totals.lock().unwrap(), &metrics);
+        Ok(response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect())
+    }
+
+    /// From now on the function meets this fault.
+    pub fn inject(&self, on: On, fault: Fault) {
+        self.way.faults().inject(on, fault);
+    }
+
+    /// The total of a metric over all turns.
+    pub fn total(&self, metric: Metric) -> u64 {
+        self.totals.lock().unwrap().get(metric.name).copied().unwrap_or(0)
+    }
+
+    /// The operations that the function sent so far.
+    pub fn operations(&self) -> Vec<String> {
+        self.way.calls().into_iter().map(|call| call.operation).collect()
+    }
+}
+
+fn add(totals: &mut BTreeMap<&'static str, u64>, metrics: &Metrics) {
+    use everfresh_core::metrics::*;
+    for metric in [
+        RECEIVED,
+        COMMITTED,
+        UNCHANGED,
+        ALREADY_COVERED,
+        REPLAYED,
+        BUSY,
+        LOCK_CONTENTION,
+        CONFIGURATION_SKEW,
+        NOTIFICATIONS_PENDING,
+        TOO_CLOSE,
+        SUPERSEDED,
+        PINNED,
+        FAILED,
+        REJECTED,
+        HASH_MISMATCHES,
+        UNKNOWN_VERSION,
+        DUPLICATES_PREVENTED,
+    ] {
+        *totals.entry(metric.name).or_default() += metrics.total(metric);
+    }
+}
