@@ -11,20 +11,20 @@ use everfresh_core::domain::disposition::{Disposition, disposition};
 use everfresh_core::domain::outcome::{Busy, Outcome, RejectReason};
 use everfresh_core::domain::request::{Reason, Target};
 use everfresh_core::domain::scrub;
-use everfresh_core::ledger::TagInvalidation;
 use everfresh_core::metrics::{self, Metrics};
 use everfresh_core::regenerate::Regenerator;
 use everfresh_core::stack::Stack;
 use futures::{FutureExt, StreamExt};
 
-use crate::group::{self, Invocation, wish};
+use crate::group::{self, Invocation, page_request};
+use crate::observe::observe;
 use crate::queue::Queues;
-use crate::record::{Nameless, Record, Unacceptable};
+use crate::record::{Nameless, Record};
 
-/// What telling the queues and answering Lambda may take.
+/// Reserved for delaying messages, rejecting them and answering Lambda.
 const ANSWER_MS: u64 = 1_500;
 
-/// The worker: everything that outlives an invocation.
+/// What outlives an invocation. Built once per sandbox.
 pub struct Worker {
     config: Config,
     regenerator: Regenerator,
@@ -32,13 +32,13 @@ pub struct Worker {
     concurrency: usize,
 }
 
-/// A batch that cannot be handled at all. Lambda then delivers it whole again.
+/// A batch that cannot be handled at all. Lambda delivers all of it again.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// A record has no id.
     #[error(transparent)]
     Nameless(#[from] Nameless),
-    /// A FIFO queue holds a whole group back for one message that waits, so nothing here would flow.
+    /// A FIFO queue holds a whole message group back while one of its messages waits.
     #[error("{0} is a FIFO queue: Everfresh works on standard queues, send there instead")]
     Fifo(String),
 }
@@ -50,8 +50,8 @@ impl Worker {
         Self { config, regenerator, queues, concurrency: concurrency.max(1) }
     }
 
-    /// Handles a batch within `time_left`. The answer names the records that must come again; each of the others is either done or
-    /// in the dead-letter queue.
+    /// Handles a batch within `time_left`. The response names the records that must be delivered
+    /// again; each of the others is done or in the dead-letter queue.
     pub async fn handle(
         &self,
         event: SqsEvent,
@@ -74,13 +74,14 @@ impl Worker {
         Ok(self.answer(&records, outcomes, invocation, &queue_arn).await)
     }
 
-    /// What became of each record, in order. Pages are worked on side by side, records of one page together.
+    /// The outcome of each record, in order. Pages are regenerated concurrently, records of one
+    /// page together.
     async fn outcomes(&self, records: &[Record<'_>], invocation: Invocation) -> Vec<Outcome> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, record) in records.iter().enumerate() {
-            let name = match wish(record) {
+            let name = match page_request(record) {
                 Some((_, resolved)) => resolved.page.to_string(),
-                // A group of its own: nothing is shared with a record that asks for no page.
+                // A record without a page shares nothing with others: a group of its own.
                 None => format!("\0{index}"),
             };
             groups.entry(name).or_default().push(index);
@@ -95,10 +96,11 @@ impl Worker {
                     tracing::error!(message_id = %id, "handling message {id} panicked");
                     vec![Outcome::Busy { why: Busy::Unavailable }; members.len()]
                 }
-                // A service that hangs at the end of the invocation must not take the neighbours' answers with it.
+                // A service that hangs must not keep the other groups' outcomes from being
+                // reported.
                 Err(_) => {
                     let id = &members[0].message_id;
-                    tracing::warn!(message_id = %id, "handling message {id} was still under way when time ran out");
+                    tracing::warn!(message_id = %id, "message {id} was still being handled when the invocation ran out of time");
                     vec![Outcome::Busy { why: Busy::NoTime }; members.len()]
                 }
             };
@@ -110,14 +112,14 @@ impl Worker {
         in_order.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    /// What is left of the invocation, but for the answer.
+    /// What is left of the invocation, less what the answer needs.
     fn time_for_work(&self, invocation: Invocation) -> Duration {
         let left_ms = invocation.deadline_ms.saturating_sub(self.regenerator.ledger.time().local_now_ms());
         Duration::from_millis(left_ms.saturating_sub(ANSWER_MS))
     }
 
     async fn group(&self, members: &[&Record<'_>], invocation: Invocation) -> Vec<Outcome> {
-        if wish(members[0]).is_some() {
+        if page_request(members[0]).is_some() {
             return group::regenerate(&self.regenerator, members, invocation).await;
         }
         let mut outcomes = Vec::with_capacity(members.len());
@@ -129,38 +131,21 @@ impl Worker {
 
     /// A request by tag, or no request at all.
     async fn without_page(&self, record: &Record<'_>) -> Outcome {
-        let request = match &record.accepted {
-            Ok(accepted) => &accepted.request,
+        match &record.accepted {
+            Ok(accepted) => match &accepted.request.target {
+                Target::Tag(tag) => self.regenerator.invalidate_tag(&accepted.request, tag, record.sent_ms).await,
+                // Records with a page are in a group of their page.
+                Target::Path(_) => Outcome::Busy { why: Busy::Unavailable },
+            },
             Err(why) => {
                 tracing::warn!(message_id = %record.message_id, %why, "message {} is rejected: {why}", record.message_id);
-                return Outcome::Rejected { reason: why.reason() };
-            }
-        };
-        let Target::Tag(tag) = &request.target else { return Outcome::Busy { why: Busy::Unavailable } };
-        let ledger = &self.regenerator.ledger;
-        let hash = request.request_hash();
-        let outcome = match ledger.invalidate_tag(&request.tenant, tag, &request.key, hash, record.sent_ms).await {
-            Ok(TagInvalidation::Done) => Outcome::Committed { version: None },
-            Ok(TagInvalidation::Replayed) => Outcome::Replayed,
-            Ok(TagInvalidation::Rejected(reason)) => return Outcome::Rejected { reason },
-            Err(error) => {
-                let tag = scrub::path(tag.as_str());
-                tracing::error!(tag, %error, "invalidation of tag {tag} could not go on");
-                return Outcome::Busy { why: Busy::Unavailable };
-            }
-        };
-        // Also of a replay: whoever wrote the watermark may have died before this. Told twice, it is done once.
-        match self.regenerator.notifier.notify_tag(&request.tenant, tag, &request.key).await {
-            Ok(()) => outcome,
-            Err(error) => {
-                let tag = scrub::path(tag.as_str());
-                tracing::warn!(tag, %error, "tag {tag} is invalidated, but {error}");
-                Outcome::Busy { why: Busy::NotificationPending { published: outcome != Outcome::Replayed } }
+                Outcome::Rejected { reason: why.reason() }
             }
         }
     }
 
-    /// Tells the queues, and Lambda which records must come again.
+    /// Delays and rejects messages in their queues, and answers Lambda with the records that must
+    /// be delivered again.
     async fn answer(
         &self,
         records: &[Record<'_>],
@@ -173,7 +158,7 @@ impl Worker {
         let mut again = Vec::new();
         let mut delays = Vec::new();
         for (record, outcome) in records.iter().zip(&outcomes) {
-            observe(&mut metrics, record, outcome, now_ms);
+            observe(&mut metrics, record, outcome, invocation.received_ms, now_ms);
             let reason = record.accepted.as_ref().map_or(Reason::Changed, |accepted| accepted.request.reason);
             match disposition(outcome, reason, &record.delivery(invocation.received_ms, now_ms)) {
                 Disposition::Ack => {}
@@ -203,15 +188,15 @@ impl Worker {
     }
 
     async fn reject(&self, record: &Record<'_>, reason: RejectReason) -> bool {
-        // Before it is sent on: a redrive is recognised by being sent after this.
-        if let Some((accepted, resolved)) = wish(record)
+        // Before the message moves: a redrive is recognised by its later sent time.
+        if let Some((accepted, resolved)) = page_request(record)
             && reason != RejectReason::KeyConflict
         {
             let request = &accepted.request;
             let ledger = &self.regenerator.ledger;
             let recorded = ledger.record_rejection(&resolved.page, &request.key, request.request_hash()).await;
             if let Err(error) = recorded {
-                tracing::error!(message_id = %record.message_id, %error, "a rejection could not be recorded and will be tried again");
+                tracing::error!(message_id = %record.message_id, %error, "message {} was not rejected, as its record could not be written: {error}", record.message_id);
                 return false;
             }
         }
@@ -225,60 +210,4 @@ impl Worker {
         );
         self.queues.reject(record, reason).await
     }
-}
-
-fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, now_ms: u64) {
-    metrics.count(metrics::RECEIVED);
-    let (metric, duplicate) = match outcome {
-        Outcome::Committed { .. } => (metrics::COMMITTED, false),
-        Outcome::Unchanged { .. } => (metrics::UNCHANGED, false),
-        Outcome::AlreadyCovered => (metrics::ALREADY_COVERED, true),
-        Outcome::Replayed => (metrics::REPLAYED, true),
-        Outcome::Busy { .. } => (metrics::BUSY, false),
-        Outcome::TooClose { .. } => (metrics::TOO_CLOSE, false),
-        Outcome::Superseded => (metrics::SUPERSEDED, false),
-        Outcome::Pinned { .. } => (metrics::PINNED, false),
-        Outcome::Failed { .. } => (metrics::FAILED, false),
-        // Counted once it is in the dead-letter queue.
-        Outcome::Rejected { reason } => {
-            if *reason == RejectReason::KeyConflict {
-                metrics.count(metrics::HASH_MISMATCHES);
-            }
-            if record.accepted.as_ref().is_err_and(Unacceptable::is_unknown_version) {
-                metrics.count(metrics::UNKNOWN_VERSION);
-            }
-            return;
-        }
-    };
-    metrics.count(metric);
-    if duplicate {
-        metrics.count(metrics::DUPLICATES_PREVENTED);
-    }
-    match outcome {
-        Outcome::Busy { why: Busy::Lease { .. } | Busy::Claim { .. } } => metrics.count(metrics::LOCK_CONTENTION),
-        Outcome::Busy { why: Busy::OtherPage } => metrics.count(metrics::CONFIGURATION_SKEW),
-        Outcome::Busy { why: Busy::NotificationPending { published } } => {
-            metrics.count(metrics::NOTIFICATIONS_PENDING);
-            if *published {
-                metrics.count(metrics::COMMITTED);
-            }
-        }
-        Outcome::Committed { .. } | Outcome::Unchanged { .. } => {
-            metrics.record(metrics::REGENERATION_TIME, now_ms.saturating_sub(record.sent_ms));
-        }
-        Outcome::Busy { .. }
-        | Outcome::AlreadyCovered
-        | Outcome::Replayed
-        | Outcome::TooClose { .. }
-        | Outcome::Superseded
-        | Outcome::Pinned { .. }
-        | Outcome::Failed { .. }
-        | Outcome::Rejected { .. } => {}
-    }
-    let about = match (&record.accepted, wish(record)) {
-        (_, Some((_, resolved))) => resolved.page.logged().to_string(),
-        (Ok(accepted), None) => format!("a tag of {}", accepted.request.tenant),
-        (Err(_), None) => "no page".to_owned(),
-    };
-    tracing::info!(message_id = %record.message_id, key = scrub::key(record.key()), "{} {about}", outcome.as_str());
 }

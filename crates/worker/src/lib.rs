@@ -4,10 +4,11 @@
 //!
 //! | Where | What |
 //! |---|---|
-//! | [`handler`] | the batch: read, regenerate, tell the queue |
+//! | [`handler`] | the batch: read, regenerate, ack, delay or reject each record |
 //! | [`record`] | one record, read and checked, or the reason why not |
 //! | [`group`] | records of one page: the first leads, the rest follow |
-//! | [`queue`] | what the queue is told: rejections, delays |
+//! | `observe` | metrics and one log line per record |
+//! | [`queue`] | rejections and delays |
 //! | [`render`] | where pages come from: HTTP origins and built-in templates |
 //! | [`build`] | puts a worker together |
 //! | [`settings`] | the environment, read once |
@@ -15,6 +16,7 @@
 pub mod build;
 pub mod group;
 pub mod handler;
+mod observe;
 pub mod queue;
 pub mod record;
 pub mod render;

@@ -1,4 +1,4 @@
-//! announced: the world outside knows of a version.
+//! Clears the mark that a version's notification is pending.
 
 use super::Ledger;
 use super::errors::{LedgerError, failed};
@@ -8,7 +8,8 @@ use crate::domain::page_key::PageKey;
 use crate::domain::version::Version;
 
 impl Ledger {
-    /// Takes the mark off the version, if it is still the published one. A newer one has a mark of its own.
+    /// Clears the mark if this version is still the published one. A newer version has its own
+    /// mark, which stays.
     pub async fn clear_pending_notification(&self, page: &PageKey, version: &Version) -> Result<(), LedgerError> {
         let update = self
             .dynamodb
@@ -24,7 +25,7 @@ impl Ledger {
             Ok(_) => Ok(()),
             Err(error) => match error.as_service_error() {
                 Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(()),
-                Some(_) | None => Err(failed("noting that a version was announced", error)),
+                Some(_) | None => Err(failed("clearing a pending notification", error)),
             },
         }
     }

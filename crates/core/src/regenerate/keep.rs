@@ -20,8 +20,8 @@ pub(super) enum Kept<T> {
     LostLease,
 }
 
-/// Runs `work` and renews the lease at every interval. A renewal that is under way when the work ends is awaited: a late one must
-/// not touch the lease after the commit has spent it.
+/// Runs `work` and renews the lease at every interval. A renewal that is under way when the work
+/// ends is awaited: a late one must not touch the lease after the commit has spent it.
 pub(super) async fn keep_lease<T>(
     ledger: &Ledger,
     lease: &mut Lease,

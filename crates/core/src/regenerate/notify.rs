@@ -1,129 +1,172 @@
-//! announce, and what a request does about news that it was to tell and perhaps has not told.
+//! notify: CloudFront and subscribers learn of a published version. The last step of every attempt.
+//!
+//! # Why a pending notification cannot be lost
+//!
+//! 1. The commit itself writes the mark `pending_notification` on META, with the key of its
+//!    request. There is no moment at which a version is published and its mark is missing.
+//! 2. The mark is cleared only after CloudFront and the subscribers have accepted the notification,
+//!    and only while that version is the published one. A newer version takes the mark over.
+//! 3. While META carries a request's own mark, that request ends as [`Busy::NotificationPending`],
+//!    so its message is delivered again. A redelivery finds the mark by the lookup it makes anyway,
+//!    or, if its record says COMPLETED, by one more.
+//! 4. An operator's change (purge, rollback, pin) has no message. Its mark is
+//!    [`ANY_REQUEST`], and any request for the page waits for it as for its own.
+//! 5. A mark can outlive its message: a message delivered twice is deleted when the first of two
+//!    workers acks it, and the second may crash after its commit. Once the claim of the marked
+//!    request must have expired, the notification is orphaned, and the next request for the page
+//!    sends it, without waiting for it.
+//!
+//! A crash between sending and clearing sends twice. The id is derived from page and version, so
+//! CloudFront performs one invalidation, and a subscriber recognises the second event.
+//!
+//! Records that share a batch with a leading record ([`Job`]) are acked with it only if the
+//! leader's outcome cannot hide a mark of their own; otherwise they lead an attempt themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Busy, Job, LedgerError, Meta, Outcome, PageState, Regenerator, busy};
+use super::{Attempt, Busy, Job, LedgerError, Meta, Outcome, Published, Regenerator, busy};
 use crate::branches::{Branch, reached};
 use crate::domain::page::ANY_REQUEST;
 use crate::domain::seconds;
 
-/// After a failed attempt nobody tries to tell what is not their own for so long: while the CDN hangs, that would cost each request the
-/// time of a render.
-const SILENCE_MS: u64 = 60_000;
+/// After a failed notification, those of other requests are not tried for so long: while CloudFront
+/// hangs, each would cost a request the time of a render.
+const BACKOFF_MS: u64 = 60_000;
 
-/// The longest that telling may take. With less time left, what is not one's own is left to the next.
-const TELLING_MS: u64 = 15_000;
+/// The time limit of one notification. With less time left in the invocation, those of other
+/// requests are not tried.
+const NOTIFY_MS: u64 = 15_000;
 
-/// So much of an invocation is not for telling: its messages have to be answered.
+/// Kept free at the end of an invocation for answering its messages.
 const ANSWER_MS: u64 = 2_000;
 
-/// Until when this sandbox tells nothing that is not its request's own.
+/// Until when this sandbox sends no notification but a request's own.
 #[derive(Debug, Default)]
 pub(super) struct NotifyBackoff(AtomicU64);
 
+impl NotifyBackoff {
+    fn is_over(&self, now_ms: u64) -> bool {
+        self.0.load(Ordering::Relaxed) <= now_ms
+    }
+
+    fn begin(&self, now_ms: u64) {
+        self.0.store(now_ms.saturating_add(BACKOFF_MS), Ordering::Relaxed);
+    }
+}
+
+/// What a pending notification is to the request in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    /// The request's own: it is not done before.
+    Own,
+    /// An operator's: every request waits for it.
+    Operators,
+    /// Another request's, whose message is gone.
+    Orphaned,
+    /// Another request's, whose worker or message still cares for it.
+    Others,
+}
+
 impl Regenerator {
-    /// Who is to tell of the next version. One with the old content is no news, unless nobody was told of that either.
+    /// The mark for the next version. Unchanged content needs no notification, unless the previous
+    /// one is still pending.
     pub(super) fn pending_notification(
         &self,
         job: &Job<'_>,
         previous: Option<&Meta>,
         unchanged: bool,
     ) -> Option<String> {
-        let untold = previous.and_then(|meta| meta.pending_notification.clone());
+        let pending = previous.and_then(|meta| meta.pending_notification.clone());
         if !self.notifier.is_configured() {
-            // Another worker, of another configuration, may know somebody.
-            return untold;
+            // A worker with another configuration may be able to send it.
+            return pending;
         }
-        (!unchanged || untold.is_some()).then(|| job.request.key.as_str().to_owned())
+        (!unchanged || pending.is_some()).then(|| job.request.key.as_str().to_owned())
     }
 
-    /// Tells the world outside of a version, if it falls to this request. If that does not succeed, neither is the request done with: its
-    /// message comes again. For what others left behind nobody waits.
-    pub(super) async fn announce(&self, job: &Job<'_>, meta: &Meta, outcome: Outcome) -> Outcome {
-        let Some(due) = meta.pending_notification.as_deref().filter(|_| self.notifier.is_configured()) else {
-            return outcome;
-        };
-        let own = due == job.request.key.as_str();
-        let waits_for_it = own || due == ANY_REQUEST;
-        if !waits_for_it && !self.is_left_behind(meta) {
-            reached(Branch::NotifyLeftToOther);
-            return outcome;
+    /// Sends the notification of the published version, if one is pending and falls to this
+    /// request. Returns what became of the request, given that.
+    pub(super) async fn notify(&self, job: &Job<'_>, attempt: Attempt) -> Result<Outcome, LedgerError> {
+        let Attempt { outcome, published, .. } = attempt;
+        if !self.notifier.is_configured() {
+            return Ok(outcome);
         }
-        let told = (own || self.may_try(job)) && self.tell(job, meta).await;
-        reached(match (own, waits_for_it, told) {
-            (true, _, true) => Branch::NotifiedOwn,
-            (true, _, false) => Branch::NotifyOwnFailed,
-            (false, true, true) => Branch::NotifiedForOperator,
-            (false, true, false) => Branch::NotifyForOperatorFailed,
-            (false, false, true) => Branch::NotifiedForOther,
-            (false, false, false) => Branch::NotifyForOtherFailed,
+        let meta = match published {
+            Published::Seen(meta) => meta,
+            Published::Outdated => {
+                reached(Branch::ReplayLooksAgain);
+                self.ledger.lookup(&job.resolved.page).await?.meta
+            }
+            Published::Unknown => None,
+        };
+        let Some(meta) = meta else { return Ok(outcome) };
+        let Some(pending) = self.pending(job, &meta) else { return Ok(outcome) };
+        let sent = match pending {
+            Pending::Own => self.send(job, &meta).await,
+            Pending::Operators | Pending::Orphaned => self.may_send_for_others(job) && self.send(job, &meta).await,
+            Pending::Others => false,
+        };
+        reached(match (pending, sent) {
+            (Pending::Own, true) => Branch::NotifiedOwn,
+            (Pending::Own, false) => Branch::NotifyOwnFailed,
+            (Pending::Operators, true) => Branch::NotifiedForOperator,
+            (Pending::Operators, false) => Branch::NotifyForOperatorFailed,
+            (Pending::Orphaned, true) => Branch::NotifiedForOther,
+            (Pending::Orphaned, false) => Branch::NotifyForOtherFailed,
+            (Pending::Others, _) => Branch::NotifyLeftToOther,
         });
-        if told || !waits_for_it {
-            return outcome;
+        let waits = !sent && matches!(pending, Pending::Own | Pending::Operators);
+        // A failed attempt stays one: it decides over the message, which comes again or is
+        // rejected.
+        if !waits || matches!(outcome, Outcome::Failed { .. }) {
+            return Ok(outcome);
         }
         let published = matches!(outcome, Outcome::Committed { .. } | Outcome::Unchanged { .. });
-        busy(Busy::NotificationPending { published })
+        Ok(busy(Busy::NotificationPending { published }))
     }
 
-    /// Before a request is done with that did not publish this time: this may be another delivery of one that did, and whose worker died
-    /// before it told.
-    pub(super) async fn after_news(
-        &self,
-        job: &Job<'_>,
-        state: &PageState,
-        outcome: Outcome,
-    ) -> Result<Outcome, LedgerError> {
-        let since;
-        let state = if outcome == Outcome::Replayed && self.notifier.is_configured() {
-            // Its commit may be younger than what was looked up.
-            reached(Branch::ReplayLooksAgain);
-            since = self.ledger.lookup(&job.resolved.page).await?;
-            &since
+    fn pending(&self, job: &Job<'_>, meta: &Meta) -> Option<Pending> {
+        let key = meta.pending_notification.as_deref()?;
+        let claimed_until_ms = seconds::to_ms(meta.generated_at).saturating_add(self.settings.ladder.claim_expiry_ms);
+        Some(if key == job.request.key.as_str() {
+            Pending::Own
+        } else if key == ANY_REQUEST {
+            Pending::Operators
+        } else if claimed_until_ms < self.now_ms() {
+            Pending::Orphaned
         } else {
-            state
-        };
-        Ok(match &state.meta {
-            Some(meta) => self.announce(job, meta, outcome).await,
-            None => outcome,
+            Pending::Others
         })
     }
 
-    /// Whether nobody may be left to tell of this version. A message that was delivered twice is gone when the first of its two workers
-    /// acks it, and the second, which publishes for the same request, may die before it tells. Then whoever comes next tells.
-    fn is_left_behind(&self, meta: &Meta) -> bool {
-        let claimed_until_ms = seconds::to_ms(meta.generated_at).saturating_add(self.settings.ladder.claim_expiry_ms);
-        claimed_until_ms < self.now_ms()
+    fn may_send_for_others(&self, job: &Job<'_>) -> bool {
+        self.notify_backoff.is_over(self.now_ms()) && self.time_left_ms(job) > NOTIFY_MS + ANSWER_MS
     }
 
-    fn may_try(&self, job: &Job<'_>) -> bool {
-        self.silence.0.load(Ordering::Relaxed) <= self.now_ms() && self.time_left_ms(job) > TELLING_MS + ANSWER_MS
-    }
-
-    /// Tells everybody and takes the mark off. Returns whether that worked.
-    async fn tell(&self, job: &Job<'_>, meta: &Meta) -> bool {
+    /// Notifies CloudFront and the subscribers, then clears the mark. Returns whether both worked.
+    async fn send(&self, job: &Job<'_>, meta: &Meta) -> bool {
         let Some(version) = meta.version else { return true };
-        let page = &job.resolved.page;
-        let logged = page.logged();
-        let time_ms = self.time_left_ms(job).saturating_sub(ANSWER_MS).min(TELLING_MS);
-        let telling = async {
-            if let Err(error) = self.notifier.notify_page(page, &version, meta).await {
-                tracing::warn!(page = %logged, %version, %error, "{logged} is published, but {error}");
+        let page = job.resolved.page.logged();
+        let timeout_ms = self.time_left_ms(job).saturating_sub(ANSWER_MS).min(NOTIFY_MS);
+        let send = async {
+            if let Err(error) = self.notifier.notify_page(&job.resolved.page, &version, meta).await {
+                tracing::warn!(%page, %version, %error, "{page} is published; notification pending: {error}");
                 return false;
             }
-            if let Err(error) = self.ledger.clear_pending_notification(page, &version).await {
-                tracing::warn!(page = %logged, %version, %error, "{logged} is published and told of, but will be told of again: {error}");
+            if let Err(error) = self.ledger.clear_pending_notification(&job.resolved.page, &version).await {
+                tracing::warn!(%page, %version, %error, "{page}: notification sent, but will be sent again: {error}");
                 return false;
             }
             true
         };
-        let told = tokio::time::timeout(Duration::from_millis(time_ms), telling).await.unwrap_or_else(|_| {
-            tracing::warn!(page = %logged, %version, time_ms, "{logged} is published, but telling of it took too long");
+        let sent = tokio::time::timeout(Duration::from_millis(timeout_ms), send).await.unwrap_or_else(|_| {
+            tracing::warn!(%page, %version, timeout_ms, "{page} is published; notification pending: timed out");
             false
         });
-        if !told {
-            self.silence.0.store(self.now_ms() + SILENCE_MS, Ordering::Relaxed);
+        if !sent {
+            self.notify_backoff.begin(self.now_ms());
         }
-        told
+        sent
     }
 }

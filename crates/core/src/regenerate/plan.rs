@@ -1,4 +1,5 @@
-//! What is decided before anything is written: whether there is anything to do, and how much time there is for it.
+//! What is decided before anything is written: whether there is anything to do, and how much time
+//! there is for it.
 
 use super::{AFTER_RENDER_MS, Busy, ClaimTerms, Coverage, Job, LEAST_RENDER_MS, LedgerError, Outcome, PageState};
 use super::{Reason, Regenerator, ReqStatus, busy};
@@ -9,7 +10,6 @@ use crate::domain::invalidations::Invalidations;
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::Meta;
 use crate::domain::seconds;
-use crate::ledger::Settled;
 
 /// What is to be done about a request.
 pub(super) enum Plan {
@@ -22,7 +22,8 @@ pub(super) enum Plan {
 /// What a render must show.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
-    /// Whether the page is known to have changed, so that caches on the way must ask the origin anew.
+    /// Whether the page is known to have changed, so that caches on the way must ask the origin
+    /// anew.
     pub(super) no_cache: bool,
     /// An answer that was made before this moment does not show what has changed.
     pub(super) not_before_ms: u64,
@@ -91,7 +92,8 @@ impl Regenerator {
         None
     }
 
-    /// What the render must show. An answer that is made now shows everything; one out of the origin's cache may not.
+    /// What the render must show. An answer that is made now shows everything; one out of the
+    /// origin's cache may not.
     fn demand(&self, job: &Job<'_>, state: &PageState, judged: &Judged) -> Demand {
         let epsilon_ms = self.settings.ladder.epsilon_ms;
         let published_ms = state.meta.as_ref().and_then(|meta| self.published_ms(meta));
@@ -108,7 +110,8 @@ impl Regenerator {
         }
     }
 
-    /// When the published version's render began. A foreign row does not say: at the latest when it was written.
+    /// When the published version's render began. A foreign row does not say: at the latest when it
+    /// was written.
     fn published_ms(&self, meta: &Meta) -> Option<u64> {
         let now_ms = self.now_ms();
         let written_ms = || seconds::to_ms(meta.generated_at).saturating_add(1_000).min(now_ms);
@@ -141,8 +144,8 @@ impl Regenerator {
         Ok(Judged { coverage, freshness, invalidations })
     }
 
-    /// The watermarks of tags and prefixes that concern the page. A `changed` request asks for no freshness, so they cost it
-    /// nothing.
+    /// The watermarks of tags and prefixes that concern the page. A `changed` request asks for no
+    /// freshness, so they cost it nothing.
     async fn invalidations(&self, job: &Job<'_>, state: &PageState) -> Result<Invalidations, LedgerError> {
         let Some(meta) = state.meta.as_ref().filter(|_| job.request.reason != Reason::Changed) else {
             return Ok(Invalidations::default());
@@ -152,7 +155,8 @@ impl Regenerator {
         self.epochs.invalidations(&self.ledger, page, meta, &policy).await
     }
 
-    /// It cannot be told whether the published render saw the change. Unless it was this very request's.
+    /// It cannot be told whether the published render saw the change. Unless it was this very
+    /// request's.
     async fn too_close(&self, job: &Job<'_>, until_ms: u64) -> Result<Outcome, LedgerError> {
         let record = self.ledger.request(&job.resolved.page, &job.request.key).await?;
         let Some(record) = record.filter(|row| row.counts(self.now_ms())) else {
@@ -168,30 +172,6 @@ impl Regenerator {
             ReqStatus::Completed => Outcome::Replayed,
             ReqStatus::Started | ReqStatus::Failed => Outcome::TooClose { until_ms },
         })
-    }
-
-    /// Completes the record that earlier deliveries left of a request which is covered now. That is for whoever asks how far the
-    /// request has come, so a table that does not answer is no reason to deliver the message again.
-    pub async fn settle(&self, job: &Job<'_>, outcome: Outcome) -> Outcome {
-        if outcome != Outcome::AlreadyCovered || !job.has_record {
-            return outcome;
-        }
-        let page = &job.resolved.page;
-        match self.ledger.settle_covered(page, &job.request.key, job.request.request_hash()).await {
-            Ok(Settled::Done) => {
-                reached(Branch::CoveredSettled);
-                outcome
-            }
-            Ok(Settled::KeyConflict) => {
-                reached(Branch::CoveredConflict);
-                Outcome::Rejected { reason: RejectReason::KeyConflict }
-            }
-            Err(error) => {
-                reached(Branch::CoveredUnsettled);
-                tracing::warn!(%page, %error, "the record of a covered request could not be completed: {error}");
-                outcome
-            }
-        }
     }
 
     /// A pinned page remembers that somebody wanted it newer; unpinning then regenerates it.
@@ -217,8 +197,9 @@ impl Regenerator {
         }
     }
 
-    /// What the next version may claim to have seen. A worker that cannot bound its clock's error claims only what AWS itself dated:
-    /// the newest message in hand was sent before its render began.
+    /// What the next version may claim to have seen. A worker that cannot bound its clock's error
+    /// claims only what AWS itself dated: the newest message in hand was sent before its render
+    /// began.
     pub(super) fn source_ms(&self, job: &Job<'_>) -> u64 {
         self.bounded_now_ms().map_or(job.newest_sent_ms, |now_ms| now_ms.max(job.newest_sent_ms))
     }

@@ -1,0 +1,33 @@
+//! settle: completes the record of a request that another version covers.
+
+use super::{Job, Outcome, Regenerator};
+use crate::branches::{Branch, reached};
+use crate::domain::outcome::RejectReason;
+use crate::ledger::Settled;
+
+impl Regenerator {
+    /// Completes the record that earlier deliveries left of a request that is covered now. Only the
+    /// request's status depends on it, so a failed write is no reason to deliver the message again.
+    pub async fn settle(&self, job: &Job<'_>, outcome: Outcome) -> Outcome {
+        if outcome != Outcome::AlreadyCovered || !job.has_record {
+            return outcome;
+        }
+        let page = &job.resolved.page;
+        match self.ledger.settle_covered(page, &job.request.key, job.request.request_hash()).await {
+            Ok(Settled::Done) => {
+                reached(Branch::CoveredSettled);
+                outcome
+            }
+            Ok(Settled::KeyConflict) => {
+                reached(Branch::CoveredConflict);
+                Outcome::Rejected { reason: RejectReason::KeyConflict }
+            }
+            Err(error) => {
+                reached(Branch::CoveredUnsettled);
+                let page = page.logged();
+                tracing::warn!(%page, %error, "{page}: the record of a covered request was not completed: {error}");
+                outcome
+            }
+        }
+    }
+}
