@@ -1,4 +1,4 @@
-//! Keeps a lease alive while something takes its time.
+//! Renews the lease while a render runs.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,17 +11,16 @@ use crate::config::Ladder;
 use crate::domain::lease::Lease;
 use crate::ledger::{Ledger, LedgerError, Renewal};
 
-/// How it ended.
 #[derive(Debug)]
 pub(super) enum Kept<T> {
-    /// The work is done, and no renewal is under way any more.
+    /// The work is done, and no renewal is in flight.
     Done(T),
-    /// The lease went to somebody else: what the work would bring is worth nothing.
+    /// Another worker has the lease; the work is dropped, as it could not be committed.
     LostLease,
 }
 
-/// Runs `work` and renews the lease at every interval. A renewal that is under way when the work
-/// ends is awaited: a late one must not touch the lease after the commit has spent it.
+/// Runs `work` and renews the lease at every interval. A renewal in flight when the work ends is
+/// awaited: a late one must not touch the lease after the commit has spent it.
 pub(super) async fn keep_lease<T>(
     ledger: &Ledger,
     lease: &mut Lease,
@@ -56,14 +55,14 @@ pub(super) async fn keep_lease<T>(
     }
 }
 
-/// An unknown answer loses nothing: the lease outlives three intervals, and commit asks again.
+/// An unknown answer loses nothing: the lease outlives three intervals, and the commit checks it.
 fn lost(renewed: Result<Renewal, LedgerError>) -> bool {
     match renewed {
         Ok(Renewal::Renewed) => false,
         Ok(Renewal::Lost) => true,
         Err(error) => {
             reached(Branch::RenewalUnknown);
-            tracing::warn!(%error, "a lease could not be renewed and will be tried again");
+            tracing::warn!(%error, "lease renewal got no answer; it will be tried again: {error}");
             false
         }
     }

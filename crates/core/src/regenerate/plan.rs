@@ -1,4 +1,4 @@
-//! What is decided before anything is written: whether there is anything to do, and how much time
+//! plan: decides, before anything is written, whether the request needs a render, and how much time
 //! there is for it.
 
 use super::{AFTER_RENDER_MS, Busy, ClaimTerms, Coverage, Job, LEAST_RENDER_MS, LedgerError, Outcome, PageState};
@@ -11,21 +11,18 @@ use crate::domain::outcome::RejectReason;
 use crate::domain::page::Meta;
 use crate::domain::seconds;
 
-/// What is to be done about a request.
 pub(super) enum Plan {
-    /// Nothing is rendered.
+    /// The request ends without a render.
     Ends(Outcome),
-    /// It takes a render.
     Render(Demand),
 }
 
 /// What a render must show.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
-    /// Whether the page is known to have changed, so that caches on the way must ask the origin
-    /// anew.
+    /// The page is known to have changed: caches in front of the origin must revalidate.
     pub(super) no_cache: bool,
-    /// An answer that was made before this moment does not show what has changed.
+    /// An answer made before this moment does not show the change.
     pub(super) not_before_ms: u64,
     /// When the published version's render began.
     pub(super) published_ms: Option<u64>,
@@ -39,7 +36,7 @@ impl Demand {
     }
 }
 
-/// What the published version is to a request.
+/// The published version, judged for one request.
 struct Judged {
     coverage: Coverage,
     freshness: Freshness,
@@ -47,7 +44,8 @@ struct Judged {
 }
 
 impl Regenerator {
-    /// Whether the request takes a render. Costs no write but for a change of a pinned page.
+    /// Whether the request needs a render. Writes nothing, except for a `changed` request of a pinned
+    /// page.
     pub(super) async fn plan(&self, job: &Job<'_>, state: &PageState) -> Result<Plan, LedgerError> {
         let judged = self.judge(job, state).await?;
         match judged.coverage {
@@ -62,14 +60,14 @@ impl Regenerator {
             reached(Branch::Pinned);
             return self.pinned(job).await.map(Plan::Ends);
         }
-        Ok(match self.in_the_way(job, state) {
+        Ok(match self.obstacle(job, state) {
             Some(why) => Plan::Ends(busy(why)),
             None => Plan::Render(self.demand(job, state, &judged)),
         })
     }
 
-    /// What keeps the request from being rendered now.
-    fn in_the_way(&self, job: &Job<'_>, state: &PageState) -> Option<Busy> {
+    /// What keeps the page from being rendered now.
+    fn obstacle(&self, job: &Job<'_>, state: &PageState) -> Option<Busy> {
         let now_ms = self.now_ms();
         let newer_deploy = state.meta.as_ref().is_some_and(|meta| meta.is_newer_than_deploy(self.settings.deploy));
         if newer_deploy {
@@ -92,8 +90,8 @@ impl Regenerator {
         None
     }
 
-    /// What the render must show. An answer that is made now shows everything; one out of the
-    /// origin's cache may not.
+    /// What the render must show. An answer made now shows every change; one from a cache at the
+    /// origin may not.
     fn demand(&self, job: &Job<'_>, state: &PageState, judged: &Judged) -> Demand {
         let epsilon_ms = self.settings.ladder.epsilon_ms;
         let published_ms = state.meta.as_ref().and_then(|meta| self.published_ms(meta));
@@ -110,8 +108,8 @@ impl Regenerator {
         }
     }
 
-    /// When the published version's render began. A foreign row does not say: at the latest when it
-    /// was written.
+    /// When the published version's render began. A foreign row does not say: no later than it was
+    /// written.
     fn published_ms(&self, meta: &Meta) -> Option<u64> {
         let now_ms = self.now_ms();
         let written_ms = || seconds::to_ms(meta.generated_at).saturating_add(1_000).min(now_ms);
@@ -132,7 +130,7 @@ impl Regenerator {
         let meta = state.meta.as_ref();
         let freshness = freshness(meta, &state.health, &invalidations, &policy, now_ms);
         let query = CoverageQuery { reason: job.request.reason, sent_ms: job.sent_ms };
-        // Whatever it has seen, a version without a body covers no request.
+        // A version whose body is lost covers no request.
         let bodiless = |meta: &Meta| !meta.tombstone && job.lost.contains(&meta.s3_key.as_str());
         let coverage = match meta {
             Some(meta) if bodiless(meta) => {
@@ -144,8 +142,8 @@ impl Regenerator {
         Ok(Judged { coverage, freshness, invalidations })
     }
 
-    /// The watermarks of tags and prefixes that concern the page. A `changed` request asks for no
-    /// freshness, so they cost it nothing.
+    /// The watermarks of the page's tags and prefixes. Coverage of a `changed` request does not depend
+    /// on them, so it does not read them.
     async fn invalidations(&self, job: &Job<'_>, state: &PageState) -> Result<Invalidations, LedgerError> {
         let Some(meta) = state.meta.as_ref().filter(|_| job.request.reason != Reason::Changed) else {
             return Ok(Invalidations::default());
@@ -155,8 +153,8 @@ impl Regenerator {
         self.epochs.invalidations(&self.ledger, page, meta, &policy).await
     }
 
-    /// It cannot be told whether the published render saw the change. Unless it was this very
-    /// request's.
+    /// The clocks cannot decide whether the published render saw the change. If that render was for
+    /// this very request, its record does.
     async fn too_close(&self, job: &Job<'_>, until_ms: u64) -> Result<Outcome, LedgerError> {
         let record = self.ledger.request(&job.resolved.page, &job.request.key).await?;
         let Some(record) = record.filter(|row| row.counts(self.now_ms())) else {
@@ -174,7 +172,7 @@ impl Regenerator {
         })
     }
 
-    /// A pinned page remembers that somebody wanted it newer; unpinning then regenerates it.
+    /// HEALTH of a pinned page records that a change is waiting; unpinning then regenerates the page.
     async fn pinned(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let wanted_recorded = match job.request.reason {
             Reason::Changed => self.ledger.record_wanted(&job.resolved.page, job.newest_sent_ms).await?,
@@ -191,20 +189,19 @@ impl Regenerator {
             request_hash: job.request.request_hash(),
             sent_ms: job.sent_ms,
             received_ms: job.received_ms,
-            // Until this invocation is surely over, whatever becomes of it.
+            // Until this invocation is surely over, even if it crashes or freezes.
             expires_ms: self.now_ms().saturating_add(self.time_left_ms(job)).saturating_add(margin_ms),
             max_attempts: self.settings.max_attempts,
         }
     }
 
-    /// What the next version may claim to have seen. A worker that cannot bound its clock's error
-    /// claims only what AWS itself dated: the newest message in hand was sent before its render
-    /// began.
+    /// The next version's `source_ms`. A worker that cannot bound its clock's error claims only what
+    /// AWS itself dated: the newest message in hand was sent before this render began.
     pub(super) fn source_ms(&self, job: &Job<'_>) -> u64 {
         self.bounded_now_ms().map_or(job.newest_sent_ms, |now_ms| now_ms.max(job.newest_sent_ms))
     }
 
-    /// AWS's present, if it is known to within ε.
+    /// AWS's time, if it is known to within ε.
     pub(super) fn bounded_now_ms(&self) -> Option<u64> {
         let time = self.ledger.time();
         let bounded = time.error_ms().is_some_and(|error_ms| error_ms < self.settings.ladder.epsilon_ms);
