@@ -36,6 +36,7 @@ pub mod gate;
 pub mod headers;
 pub mod health;
 pub mod invalidations;
+pub(crate) mod keys;
 pub mod lease;
 pub mod outcome;
 pub mod page;

@@ -4,14 +4,8 @@
 //! last invalidated, its watermark. The epoch is the newest watermark of all, so a page that is newer than the epoch
 //! needs no further look. However many pages carry a tag, invalidating it is one transaction.
 
+use crate::domain::keys;
 use crate::domain::page_key::{CanonicalPath, MAX_SORT_KEY_BYTES};
-use crate::domain::tag::Tag;
-
-/// Sort key of the epoch row.
-pub const EPOCH_SK: &str = "EPOCH";
-
-/// What stands before a prefix in the sort key of its watermark.
-const PREFIX_SK: &str = "PREFIX#";
 
 /// A path prefix. It covers whole segments: `/products` covers `/products`, `/products/` and `/products/42`, not
 /// `/products-old`. Queries do not matter. At most [`Prefix::MAX_BYTES`] long.
@@ -34,7 +28,7 @@ pub enum PrefixError {
 
 impl Prefix {
     /// The longest prefix, in bytes: a longer one's watermark would have a sort key that DynamoDB does not take.
-    pub const MAX_BYTES: usize = MAX_SORT_KEY_BYTES - PREFIX_SK.len();
+    pub const MAX_BYTES: usize = MAX_SORT_KEY_BYTES - keys::PREFIX.len();
 
     /// The prefix that covers `path` and everything below it. A path may be longer than a prefix can be.
     pub fn of(path: &CanonicalPath) -> Result<Self, PrefixError> {
@@ -63,11 +57,6 @@ impl Prefix {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// Sort key of its watermark.
-    pub fn sk(&self) -> String {
-        format!("{PREFIX_SK}{}", self.0)
-    }
 }
 
 /// The path without its trailing slash; the root keeps its only one.
@@ -77,14 +66,6 @@ fn whole(path: &CanonicalPath) -> &str {
         Some(trimmed) => trimmed,
         None => path.path(),
     }
-}
-
-/// Sort keys of every watermark that can concern a page. Each is one that DynamoDB takes: it would refuse to read all of them for one that
-/// is too long.
-pub fn watermark_sks(path: &CanonicalPath, tags: &[Tag]) -> Vec<String> {
-    let tags = tags.iter().map(Tag::sk);
-    let prefixes = Prefix::covering(path);
-    tags.chain(prefixes.iter().map(Prefix::sk)).collect()
 }
 
 /// What a tenant's invalidations say about one page.
@@ -98,7 +79,7 @@ pub struct Invalidations {
 }
 
 impl Invalidations {
-    /// The epoch together with the watermarks that were found under [`watermark_sks`].
+    /// The epoch together with the watermarks that were found for its tags and prefixes.
     pub fn new(epoch_ms: Option<u64>, watermarks_ms: impl IntoIterator<Item = u64>) -> Self {
         Self { epoch_ms, watermark_ms: watermarks_ms.into_iter().max() }
     }
@@ -135,7 +116,7 @@ mod tests {
     #[test]
     fn prefix_whose_sort_key_would_be_too_long_is_refused_and_not_looked_up() {
         let longest = format!("/a/{}", "x".repeat(Prefix::MAX_BYTES - 3));
-        assert_eq!(Prefix::of(&path(&longest)).unwrap().sk().len(), MAX_SORT_KEY_BYTES);
+        assert!(Prefix::of(&path(&longest)).is_ok());
         assert_eq!(covering(&longest), ["/", "/a", &longest]);
         for more in 1..=7 {
             let long = format!("{longest}{}", "y".repeat(more));
@@ -147,14 +128,6 @@ mod tests {
         // Neither a trailing slash nor a query counts.
         assert!(Prefix::of(&path(&format!("{longest}/"))).is_ok());
         assert!(Prefix::of(&path(&format!("{longest}?a=bc"))).is_ok());
-    }
-
-    #[test]
-    fn lookup_asks_for_tags_and_prefixes_and_nothing_else() {
-        let tags = [Tag::parse("products").unwrap(), Tag::parse("product-42").unwrap()];
-        let sks = watermark_sks(&path("/products/42"), &tags);
-        let expected = ["TAG#products", "TAG#product-42", "PREFIX#/", "PREFIX#/products", "PREFIX#/products/42"];
-        assert_eq!(sks, expected);
     }
 
     #[test]

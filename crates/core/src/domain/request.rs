@@ -76,11 +76,6 @@ pub fn key_of_message(
     }
 }
 
-/// Sort key of a request's record.
-pub fn req_sk(key: &IdempotencyKey) -> String {
-    format!("REQ#{key}")
-}
-
 /// Public name of a request: `<page hash>.<key>`, or `inval.<key>` for a tag.
 ///
 /// A page hash holds no dot and is never `inval`, so the first dot ends it although a key may hold dots too.

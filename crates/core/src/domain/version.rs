@@ -60,16 +60,6 @@ impl Version {
     pub fn ms(&self) -> u64 {
         self.ms
     }
-
-    /// Sort key of the version's own row.
-    pub fn sk(&self) -> String {
-        format!("VER#{self}")
-    }
-
-    /// The version whose row has that sort key; none if it is not one of ours.
-    pub fn of_sk(sk: &str) -> Option<Self> {
-        sk.strip_prefix("VER#")?.parse().ok()
-    }
 }
 
 impl fmt::Display for Version {
@@ -110,9 +100,6 @@ mod tests {
     fn first_version_is_the_time_of_its_source() {
         let version = Version::next(NOW, None, None, 0xbeef);
         assert_eq!(version.to_string(), "0001763270000123-0000beef");
-        assert_eq!(version.sk(), "VER#0001763270000123-0000beef");
-        assert_eq!(Version::of_sk(&version.sk()), Some(version));
-        assert_eq!(Version::of_sk("VER#of-another-language"), None);
     }
 
     #[test]

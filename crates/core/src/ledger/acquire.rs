@@ -5,11 +5,12 @@ use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 
 use super::Ledger;
 use super::errors::{LedgerError, failed};
-use super::expressions::{LEASE_FREE, LEASE_MINE, LOCK, PK, PROLONG, SK, name};
+use super::expressions::{LEASE_FREE, LEASE_MINE, PK, PROLONG, SK, name};
 use super::lookup::in_row;
 use super::rows::{self, n, s};
 use crate::branches::{Branch, reached};
 use crate::chance;
+use crate::domain::keys::LOCK;
 use crate::domain::lease::{Lease, LeaseToken};
 use crate::domain::page::LockRow;
 use crate::domain::page_key::PageKey;

@@ -15,10 +15,11 @@ use crate::chance;
 use crate::domain::claim::{ClaimVerdict, Claimant, judge, record_ttl};
 use crate::domain::digest::Digest;
 use crate::domain::events::{self, Event, Stage};
+use crate::domain::keys::req_sk;
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
-use crate::domain::request::{IdempotencyKey, req_sk};
+use crate::domain::request::IdempotencyKey;
 
 /// A request that is this worker's to handle. Commit, fail and give back consume it.
 #[derive(Debug)]

@@ -4,12 +4,13 @@ use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 
 use super::acquire::Renewal;
 use super::errors::{Cancelled, LedgerError, Reason};
-use super::expressions::{ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, HEALTH, LEASE_HELD, LOCK, META, PK, SK, name};
+use super::expressions::{ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, LEASE_HELD, PK, SK, name};
 use super::rows::{self, Item, n, s};
 use super::seen::Seen;
 use super::{Claim, Ledger, operation};
 use crate::branches::{Branch, reached};
 use crate::domain::events::Stage;
+use crate::domain::keys::{HEALTH, LOCK, META};
 use crate::domain::lease::Lease;
 use crate::domain::page::{Meta, ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;

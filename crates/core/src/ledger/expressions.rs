@@ -6,17 +6,7 @@ pub(crate) const PK: &str = "pk";
 /// Sort key.
 pub(crate) const SK: &str = "sk";
 
-/// Sort keys of a page's rows. `HEALTH` < `LOCK` < `META`, so that one query reads all three.
-pub(crate) const HEALTH: &str = "HEALTH";
-/// The lease.
-pub(crate) const LOCK: &str = "LOCK";
-/// The published version.
-pub(crate) const META: &str = "META";
-
-/// Partition of a key's nonces. The serving function's role may write to partitions of this name, and to no other.
-pub(crate) fn nonce_pk(key_id: &str) -> String {
-    format!("NONCE#{key_id}")
-}
+pub(super) use crate::domain::keys::META;
 
 /// Attribute names. Those of the first block are shared with other languages and must not change.
 pub(crate) mod name {

@@ -4,8 +4,8 @@ use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, TransactWriteIt
 
 use super::errors::{Cancelled, LedgerError, Reason, failed, unfinished};
 use super::expressions::{
-    ABSENT, END_LIFE, HEALTH, META, PATH_WATERMARK_RISES, PK, PRESENT, RAISE_PATH_WATERMARK, RAISE_WATERMARK,
-    RECORD_OUTLIVED, RECORD_WANTED, SK, STILL_PINNED, WATERMARK_RISES, name,
+    ABSENT, END_LIFE, PATH_WATERMARK_RISES, PK, PRESENT, RAISE_PATH_WATERMARK, RAISE_WATERMARK, RECORD_OUTLIVED,
+    RECORD_WANTED, SK, STILL_PINNED, WATERMARK_RISES, name,
 };
 use super::lookup::in_row;
 use super::rows::{self, n, s};
@@ -13,11 +13,12 @@ use super::{Ledger, operation};
 use crate::domain::claim::record_ttl;
 use crate::domain::digest::Digest;
 use crate::domain::events::{Event, Stage};
-use crate::domain::invalidations::{EPOCH_SK, Invalidations, Prefix, watermark_sks};
+use crate::domain::invalidations::{Invalidations, Prefix};
+use crate::domain::keys::{EPOCH, HEALTH, META, req_sk, watermark_sks};
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::{PageKey, Tenant};
-use crate::domain::request::{IdempotencyKey, req_sk};
+use crate::domain::request::IdempotencyKey;
 use crate::domain::tag::Tag;
 
 /// How often a request by tag is judged anew because the record under its key changed meanwhile.
@@ -133,7 +134,7 @@ impl Ledger {
     /// The moment of the tenant's newest invalidation by tag or prefix.
     pub async fn epoch(&self, tenant: &Tenant) -> Result<Option<u64>, LedgerError> {
         let doing = "reading the tenant's epoch";
-        let item = self.item(doing, &tenant.inval_pk(), EPOCH_SK).await?;
+        let item = self.item(doing, &tenant.inval_pk(), EPOCH).await?;
         item.map(|item| rows::watermark(&item)).transpose().map_err(in_row(doing))
     }
 
@@ -177,7 +178,7 @@ impl Ledger {
         at_ms: u64,
         first: Vec<TransactWriteItem>,
     ) -> Result<Result<(), Cancelled>, LedgerError> {
-        let mut rising = vec![sk.to_owned(), EPOCH_SK.to_owned()];
+        let mut rising = vec![sk.to_owned(), EPOCH.to_owned()];
         loop {
             let mut operations = first.clone();
             for sk in &rising {

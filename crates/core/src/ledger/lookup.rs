@@ -1,14 +1,15 @@
 //! lookup: everything about a page in one read, consistent for whoever decides by it.
 
 use super::errors::{LedgerError, failed};
-use super::expressions::{HEALTH, LOCK, LOOKUP, META, PK, SK};
+use super::expressions::{LOOKUP, PK, SK};
 use super::rows::{self, Item, RowError, s};
 use super::seen::UnreadableMeta;
 use super::{Claim, Ledger};
 use crate::domain::health::Health;
+use crate::domain::keys::{HEALTH, LOCK, META, req_sk};
 use crate::domain::page::{LockRow, Meta, ReqRow};
 use crate::domain::page_key::{MAX_SORT_KEY_BYTES, PageKey, Tenant};
-use crate::domain::request::{Handle, IdempotencyKey, req_sk};
+use crate::domain::request::{Handle, IdempotencyKey};
 
 /// A page's rows at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]

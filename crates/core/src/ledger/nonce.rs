@@ -5,9 +5,10 @@ use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 
 use super::Ledger;
 use super::errors::{LedgerError, failed};
-use super::expressions::{ABSENT, PK, SK, name, nonce_pk};
+use super::expressions::{ABSENT, PK, SK, name};
 use super::rows::{n, s};
 use crate::chance;
+use crate::domain::keys::nonce_pk;
 
 /// What became of a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,14 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 
 use super::acquire::Acquire;
 use super::errors::{Cancelled, LedgerError, Reason, unfinished};
-use super::expressions::{HEALTH, PATH_WATERMARK_STAYS, PIN, UNPIN};
+use super::expressions::{PATH_WATERMARK_STAYS, PIN, UNPIN};
 use super::lookup::in_row;
 use super::rows::{self, n};
 use super::seen::Seen;
 use super::{Ledger, operation};
 use crate::chance;
 use crate::domain::health::Health;
+use crate::domain::keys::HEALTH;
 use crate::domain::page::{ANY_REQUEST, Meta, VersionRow};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;

@@ -13,9 +13,10 @@ use super::rows::{self, Item, n, s};
 use crate::domain::claim::record_ttl;
 use crate::domain::digest::Digest;
 use crate::domain::events::{self, Event, Stage};
+use crate::domain::keys::req_sk;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
-use crate::domain::request::{IdempotencyKey, req_sk};
+use crate::domain::request::IdempotencyKey;
 
 /// How often a record is judged anew because it changed between reading and writing.
 const ROUNDS: usize = 4;
