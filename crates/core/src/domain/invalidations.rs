@@ -1,14 +1,15 @@
 //! Invalidation by tag and by path prefix.
 //!
-//! A tenant's invalidations are one partition: an epoch row, and one row per tag and per prefix with the moment it was
-//! last invalidated, its watermark. The epoch is the newest watermark of all, so a page that is newer than the epoch
-//! needs no further look. However many pages carry a tag, invalidating it is one transaction.
+//! A tenant's invalidations are one partition: an epoch row, and one row per tag and per prefix
+//! with the moment it was last invalidated, its watermark. The epoch is the newest watermark of
+//! all, so a page that is newer than the epoch needs no further read. However many pages carry a
+//! tag, invalidating it is one transaction.
 
 use crate::domain::keys;
 use crate::domain::page_key::{CanonicalPath, MAX_SORT_KEY_BYTES};
 
-/// A path prefix. It covers whole segments: `/products` covers `/products`, `/products/` and `/products/42`, not
-/// `/products-old`. Queries do not matter. At most [`Prefix::MAX_BYTES`] long.
+/// A path prefix. It covers whole segments: `/products` covers `/products`, `/products/` and
+/// `/products/42`, not `/products-old`. Queries do not matter. At most [`Prefix::MAX_BYTES`] long.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix(String);
 
@@ -20,22 +21,22 @@ pub enum PrefixError {
         "prefix has {bytes} bytes, allowed are {}: invalidate a shorter one, or the page by its path",
         Prefix::MAX_BYTES
     )]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
 }
 
 impl Prefix {
-    /// The longest prefix, in bytes: a longer one's watermark would have a sort key that DynamoDB does not take.
+    /// The longest prefix, in bytes: a longer one's watermark would have a sort key that DynamoDB
+    /// does not take.
     pub const MAX_BYTES: usize = MAX_SORT_KEY_BYTES - keys::PREFIX.len();
 
-    /// The prefix that covers `path` and everything below it. A path may be longer than a prefix can be.
+    /// The prefix that covers `path` and everything below it. A path may be longer than a prefix
+    /// can be.
     pub fn of(path: &CanonicalPath) -> Result<Self, PrefixError> {
         Self::parse(whole(path))
     }
 
-    /// Every prefix that covers `path`, the shortest first. Nobody can have invalidated one that is too long, so none is here.
+    /// Every prefix that covers `path`, the shortest first. Without those that are too long, which
+    /// cannot have been invalidated.
     pub fn covering(path: &CanonicalPath) -> Vec<Self> {
         let whole = whole(path);
         let mut prefixes = vec!["/"];
@@ -53,7 +54,6 @@ impl Prefix {
         Ok(Self(text.to_owned()))
     }
 
-    /// The prefix as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -73,8 +73,8 @@ fn whole(path: &CanonicalPath) -> &str {
 pub struct Invalidations {
     /// The newest watermark of the whole tenant; none if nothing was ever invalidated.
     pub epoch_ms: Option<u64>,
-    /// The newest watermark among the page's tags and prefixes. None if there is none, or if the epoch was old enough
-    /// that nobody looked.
+    /// The newest watermark among the page's tags and prefixes. None if there is none, or if the
+    /// epoch was so old that it was not read.
     pub watermark_ms: Option<u64>,
 }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_whose_sort_key_would_be_too_long_is_refused_and_not_looked_up() {
+    fn prefix_too_long_for_a_sort_key_is_refused_and_not_read() {
         let longest = format!("/a/{}", "x".repeat(Prefix::MAX_BYTES - 3));
         assert!(Prefix::of(&path(&longest)).is_ok());
         assert_eq!(covering(&longest), ["/", "/a", &longest]);

@@ -20,8 +20,8 @@
 //! | one tenant | `CACHE#<page hash>` |
 //! | with raw keys | the same, with the cache key in place of its hash |
 //!
-//! A tenant holds no `#`, so the text between the first two `#` is the tenant and nothing that follows can imitate
-//! another one (I7).
+//! A tenant holds no `#`, so the text between the first two `#` is the tenant and nothing that
+//! follows can imitate another one (I7).
 
 use crate::domain::invalidations::Prefix;
 use crate::domain::page_key::{CanonicalPath, KeyLayout, PageHash, PageKey, Tenant};
@@ -39,7 +39,8 @@ pub(crate) const EPOCH: &str = "EPOCH";
 pub(super) const PREFIX: &str = "PREFIX#";
 const VERSION: &str = "VER#";
 
-/// Partition of a signing key's nonces. The serving function's role may write to `NONCE#` partitions and to no other.
+/// Partition of a signing key's nonces. The serving function's role may write to `NONCE#`
+/// partitions and to no other.
 pub(crate) fn nonce_pk(key_id: &str) -> String {
     format!("NONCE#{key_id}")
 }
@@ -49,8 +50,8 @@ pub(crate) fn req_sk(key: &IdempotencyKey) -> String {
     format!("REQ#{key}")
 }
 
-/// Sort keys of every watermark that can apply to a page. Each is within DynamoDB's limit: for one key that is too
-/// long, DynamoDB refuses the whole batch.
+/// Sort keys of every watermark that can apply to a page. Each is within DynamoDB's limit: for one
+/// key that is too long, DynamoDB refuses the whole batch.
 pub(crate) fn watermark_sks(path: &CanonicalPath, tags: &[Tag]) -> Vec<String> {
     let tags = tags.iter().map(Tag::sk);
     let prefixes = Prefix::covering(path);
@@ -70,8 +71,8 @@ impl PageKey {
 }
 
 impl PageHash {
-    /// Partition key of the tenant's page with this hash. None in a table with raw keys, where the hash does not lead
-    /// to the partition.
+    /// Partition key of the tenant's page with this hash. None in a table with raw keys, where the
+    /// hash does not lead to the partition.
     pub fn pk(&self, tenant: &Tenant, layout: KeyLayout) -> Option<String> {
         (!layout.raw_keys).then(|| page_pk(tenant, &self.to_string(), layout))
     }

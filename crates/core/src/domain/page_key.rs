@@ -1,12 +1,13 @@
-//! What is kept fresh: a page of a tenant, and the keys that follow from it.
+//! A page of a tenant, and its hash.
 //!
 //! # Which bytes are hashed
 //!
-//! The cache key is the page's [`CanonicalPath`]: path and query as ASCII bytes, from the leading `/` to the end, and
-//! nothing else: no tenant, no host, no separator, no newline. The page hash is the SHA-256 of those bytes, written as
-//! 64 lower-case hex digits: `printf %s '/products/42?color=red' | sha256sum`. The tenant is not hashed: it stands in
-//! front, in the partition key and in the object key. `vectors/page_keys.json` holds examples for other languages, and
-//! a test keeps them true.
+//! The cache key is the page's [`CanonicalPath`]: path and query as ASCII bytes, from the leading
+//! `/` to the end, and nothing else: no tenant, no host, no separator, no newline. The page hash is
+//! the SHA-256 of those bytes, written as 64 lower-case hex digits:
+//! `printf %s '/products/42?color=red' | sha256sum`. The tenant is not hashed: it is a prefix of the
+//! partition key and of the object key. `vectors/page_keys.json` holds examples for other languages,
+//! and a test keeps them true.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,34 +16,31 @@ use crate::domain::digest::Digest;
 pub use crate::domain::path::{CanonicalPath, NormalPath, PathError};
 use crate::domain::scrub;
 
-/// The longest partition key that DynamoDB takes, in bytes. It refuses the whole request for a longer one.
+/// The longest partition key that DynamoDB takes, in bytes. It refuses the whole request for a
+/// longer one.
 pub const MAX_PARTITION_KEY_BYTES: usize = 2048;
 
-/// The longest sort key that DynamoDB takes, in bytes. It refuses the whole request for a longer one, with every other key in it.
+/// The longest sort key that DynamoDB takes, in bytes. It refuses the whole request for a longer
+/// one, with every other key in it.
 pub const MAX_SORT_KEY_BYTES: usize = 1024;
 
 /// A tenant's name: one to 64 characters out of `a–z 0–9 _ -`, beginning with a letter or digit.
 ///
-/// Nothing is folded or repaired: `Acme` and `аcme` (with a Cyrillic а) are refused, so no two tenants look alike.
+/// Nothing is folded or repaired: `Acme` and `аcme` (with a Cyrillic а) are refused, so no two
+/// tenants look alike.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant(String);
 
-/// Why a text is no tenant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
-    /// Nothing at all.
     #[error("tenant is empty")]
     Empty,
     /// Longer than [`Tenant::MAX_BYTES`].
     #[error("tenant has {bytes} bytes, allowed are {}", Tenant::MAX_BYTES)]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// A character outside the allowed ones.
+    TooLong { bytes: usize },
     #[error("tenant may hold a-z, 0-9, _ and - and begins with a letter or digit; byte {at} breaks that")]
     BadCharacter {
-        /// Where, counted in bytes from zero.
+        /// In bytes from zero.
         at: usize,
     },
 }
@@ -70,7 +68,6 @@ impl Tenant {
         }
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -90,12 +87,11 @@ impl FromStr for Tenant {
     }
 }
 
-/// SHA-256 of a page's cache key: its short name in partition keys, object keys, handles and logs.
+/// SHA-256 of a page's cache key: its id in partition keys, object keys, handles and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageHash(Digest);
 
 impl PageHash {
-    /// The hash of a canonical path.
     pub fn of(path: &CanonicalPath) -> Self {
         Self(Digest::of(path.as_str().as_bytes()))
     }
@@ -105,7 +101,6 @@ impl PageHash {
         Digest::parse(hex).map(Self)
     }
 
-    /// The digest itself.
     pub fn digest(&self) -> Digest {
         self.0
     }
@@ -122,11 +117,12 @@ impl fmt::Display for PageHash {
 pub struct KeyLayout {
     /// The table belongs to one tenant, whose name is left out of the keys.
     pub single_tenant: bool,
-    /// The cache key itself stands where its hash would, as the TypeScript helper writes it by default.
+    /// Keys have the cache key itself in place of its hash, as the TypeScript library writes them
+    /// by default.
     pub raw_keys: bool,
 }
 
-/// A page: whose it is and where it is. Its hash is computed once.
+/// A page of a tenant. Its hash is computed once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PageKey {
     tenant: Tenant,
@@ -135,23 +131,20 @@ pub struct PageKey {
 }
 
 impl PageKey {
-    /// The page at `path` of `tenant`.
     pub fn new(tenant: Tenant, path: CanonicalPath) -> Self {
         let hash = PageHash::of(&path);
         Self { tenant, path, hash }
     }
 
-    /// Whose page it is.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
-    /// Its path and query; also the cache key.
+    /// Path and query; also the cache key.
     pub fn path(&self) -> &CanonicalPath {
         &self.path
     }
 
-    /// The hash of the cache key.
     pub fn hash(&self) -> PageHash {
         self.hash
     }
@@ -161,7 +154,8 @@ impl PageKey {
         format!(".{}:{}", self.tenant, self.hash)
     }
 
-    /// The page as it may stand in a log: its path without what could be private ([`scrub`]), and the hash by which its rows are found.
+    /// The page for a log: its path without what could be private ([`scrub`]), and the hash by
+    /// which its rows are found.
     pub fn logged(&self) -> LoggedPage<'_> {
         LoggedPage(self)
     }
