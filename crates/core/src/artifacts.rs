@@ -1,4 +1,5 @@
-//! The S3 side of Everfresh: bodies under keys that are never overwritten and never shared between attempts (I4).
+//! The S3 side of Everfresh: bodies under keys that are never overwritten and never shared between
+//! attempts (I4).
 
 use std::time::Duration;
 
@@ -8,23 +9,23 @@ use aws_sdk_s3::operation::put_object::PutObjectError;
 use aws_sdk_s3::primitives::ByteStream;
 
 use bytes::Bytes;
-use everfresh_enqueue::explain;
 
+use crate::aws_error::AwsError;
 use crate::clients::Clients;
 use crate::domain::artifact::Artifact;
 
-/// Metadata under which readers in other languages find what META of theirs does not carry.
+/// Metadata in which readers in other languages find what their META rows do not carry.
 const STATUS: &str = "facetheory-status";
 const CONTENT_TYPE: &str = "facetheory-content-type";
 const CONTENT_SECURITY_POLICY: &str = "facetheory-content-security-policy";
 
-/// What an object's type is if its uploader said nothing: S3's word for it, and what several SDKs send by themselves.
+/// The content type of an object whose uploader gave none: S3's default, and that of several SDKs.
 const UNDESCRIBED: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
 
-/// The longest policy that fits beside the rest.
+/// Longest policy that fits into S3's 2 KB of metadata beside the rest, in bytes.
 const LONGEST_POLICY: usize = 1024;
 
-/// How often an upload is sent again because another conditional write was under way on its key.
+/// How often an upload is sent because another conditional write was under way on its key.
 const TRIES: u32 = 4;
 
 /// One deployment's bucket.
@@ -34,61 +35,54 @@ pub struct Artifacts {
     bucket: String,
 }
 
-/// The body could not be stored.
 #[derive(Debug, thiserror::Error)]
-#[error("upload to s3://{bucket}/{key}: {why}")]
+#[error("upload to s3://{bucket}/{key}: {source}")]
 pub struct UploadError {
     bucket: String,
     key: String,
-    why: String,
+    source: AwsError,
 }
 
-/// A body as the bucket has it, with what its metadata says. META of ours says the same and more; a row of another language's
-/// says nothing of it.
+/// A stored body with its metadata. Our META rows carry the same and more; a foreign META row
+/// carries none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBody {
-    /// The body.
     pub bytes: Bytes,
     /// HTTP status of the page.
     pub status: Option<u16>,
-    /// Its type.
     pub content_type: Option<String>,
-    /// Its content security policy.
     pub content_security_policy: Option<String>,
 }
 
-/// How a download ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Download {
-    /// Here it is.
     Found(StoredBody),
-    /// There is no such object, or none that this bucket lets us see.
+    /// There is no such object, or none that the bucket lets this role see.
     Missing,
-    /// It has more bytes than were asked for. That says nothing about the bucket, only about who wrote it.
+    /// The object is larger than the caller's limit. A fault of its writer, not of the bucket.
     TooLarge,
 }
 
-/// The body could not be read; perhaps it can be later.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("download of s3://{bucket}/{key}: {why}")]
+/// The body could not be read. A later attempt may succeed.
+#[derive(Debug, thiserror::Error)]
+#[error("download of s3://{bucket}/{key}: {source}")]
 pub struct DownloadError {
     bucket: String,
     key: String,
-    why: String,
+    source: AwsError,
 }
 
 impl Artifacts {
-    /// The artifacts in `bucket`.
     pub fn new(clients: &Clients, bucket: impl Into<String>) -> Self {
         Self { s3: clients.s3.clone(), bucket: bucket.into() }
     }
 
-    /// The bucket's name.
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// Stores the body under a key that only this attempt knows. Whoever finds it taken has stored it before.
+    /// Stores the body under a key that only this attempt knows. Idempotent: an object that is
+    /// already there is this attempt's own.
     pub async fn upload(&self, key: &str, artifact: &Artifact) -> Result<(), UploadError> {
         let mut attempt = 0;
         loop {
@@ -98,14 +92,15 @@ impl Artifacts {
                 Err(error) => error,
             };
             match (error.code(), error.raw_response().map(|response| response.status().as_u16())) {
-                // The key is this attempt's alone: it is its own earlier write whose answer was lost.
+                // The key is this attempt's alone: the object is its own earlier write, whose
+                // response was lost.
                 (Some("PreconditionFailed"), _) | (_, Some(412)) => return Ok(()),
                 (Some("ConditionalRequestConflict"), _) if attempt < TRIES => {
                     tokio::time::sleep(Duration::from_millis(fastrand::u64(20..=60) * u64::from(attempt))).await;
                 }
                 _ => {
-                    let why = explain(&error);
-                    return Err(UploadError { bucket: self.bucket.clone(), key: key.to_owned(), why });
+                    let source = AwsError::explained(error);
+                    return Err(UploadError { bucket: self.bucket.clone(), key: key.to_owned(), source });
                 }
             }
         }
@@ -113,18 +108,18 @@ impl Artifacts {
 
     /// Reads a body of at most `max_bytes`.
     pub async fn download(&self, key: &str, max_bytes: u64) -> Result<Download, DownloadError> {
-        let failed = |why: String| DownloadError { bucket: self.bucket.clone(), key: key.to_owned(), why };
+        let failed = |source| DownloadError { bucket: self.bucket.clone(), key: key.to_owned(), source };
         let object = match self.s3.get_object().bucket(&self.bucket).key(key).send().await {
             Ok(object) => object,
             Err(error) if is_missing(&error) => return Ok(Download::Missing),
-            Err(error) => return Err(failed(explain(&error))),
+            Err(error) => return Err(failed(AwsError::explained(error))),
         };
-        let announced = object.content_length.and_then(|bytes| u64::try_from(bytes).ok());
-        if announced.is_none_or(|bytes| bytes > max_bytes) {
+        let length = object.content_length.and_then(|bytes| u64::try_from(bytes).ok());
+        if length.is_none_or(|bytes| bytes > max_bytes) {
             return Ok(Download::TooLarge);
         }
         let (status, content_type, content_security_policy) = described(&object);
-        let bytes = object.body.collect().await.map_err(|error| failed(error.to_string()))?.into_bytes();
+        let bytes = object.body.collect().await.map_err(|error| failed(AwsError::new(error)))?.into_bytes();
         Ok(Download::Found(StoredBody { bytes, status, content_type, content_security_policy }))
     }
 
@@ -143,7 +138,7 @@ impl Artifacts {
         if let Some(value) = content_type {
             put = put.metadata(CONTENT_TYPE, value);
         }
-        // S3 takes 2 KB of metadata in all. META has the policy too; only readers in other languages look here.
+        // Only readers in other languages use this metadata; META has the policy too.
         if let Some(value) = header("content-security-policy").filter(|value| value.len() <= LONGEST_POLICY) {
             put = put.metadata(CONTENT_SECURITY_POLICY, value);
         }
@@ -151,14 +146,14 @@ impl Artifacts {
     }
 }
 
-/// Without permission to list, a bucket answers 403 where there is nothing. Every other refusal says nothing of the object: a bucket
-/// that is not there, a clock that is off, a signature or a key of KMS that does not do. Whoever took those for a lost body would have
-/// every page rendered anew, and would tell nobody what is wrong.
+/// Without permission to list, S3 answers 403 for an object that does not exist. Every other
+/// refusal says nothing about the object: a missing bucket, a clock that is off, a wrong signature
+/// or KMS key. Taking those for a lost body would render every page again and hide the cause.
 fn is_missing(error: &SdkError<GetObjectError>) -> bool {
     match (error.raw_response().map(|response| response.status().as_u16()), error.code()) {
         (Some(404), Some("NoSuchKey")) => true,
-        // What is missing here is denied by the action that would tell. Where reading or decrypting itself is denied, there may well be
-        // an object.
+        // A missing object is denied by the list action. If reading or decrypting itself is denied,
+        // the object may exist.
         (Some(403), Some("AccessDenied")) => !error
             .message()
             .is_some_and(|message| ["kms:", "s3:GetObject"].iter().any(|action| message.contains(action))),

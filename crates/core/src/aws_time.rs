@@ -1,18 +1,19 @@
-//! AWS's time, as far as it can be known from here.
+//! An estimate of AWS's time, with a bound of its error.
 //!
-//! Coverage compares a moment that a worker takes with a moment that the queue took. A sandbox's wall clock may be off by anything
-//! and may be stepped at any moment, so the worker does not trust it. Each answer of AWS carries a `Date`, whole seconds cut off,
-//! and so says that at some moment between sending and receiving, AWS's clock stood within that second. A few answers intersect to
-//! far less than a second. Between answers the monotonic clock counts on.
+//! Coverage compares a moment that a worker takes with a moment that the queue took. A sandbox's
+//! wall clock may be off by anything and may be stepped at any moment, so the worker does not trust
+//! it. Each response of AWS has a `Date`, in whole seconds rounded down: at some moment between
+//! sending and receiving, AWS's clock was within that second. A few responses intersect to far less
+//! than a second. Between responses the monotonic clock counts on.
 //!
 //! What can be wrong with that, and what is done about it:
 //!
-//! | Fault | Answer |
+//! | Fault | Remedy |
 //! |---|---|
 //! | the wall clock is stepped, also while a call is in flight | nothing here is measured by it |
 //! | the monotonic clock drifts | bounds widen with their age, by `DRIFT` |
-//! | the monotonic clock stood still while the sandbox was frozen | it now disagrees with the wall clock: the error is unknown until the next answer |
-//! | both stood still | not noticed before the next answer; the guess is behind AWS, so that a version claims too little, never too much |
+//! | the monotonic clock stood still while the sandbox was frozen | it now disagrees with the wall clock: the error is unknown until the next response |
+//! | both stood still | not noticed before the next response; the estimate is behind AWS, so that a version claims too little, never too much |
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,14 +29,15 @@ use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 
 use crate::clock::{Clock, Reading};
 
-/// How fast the monotonic clock may run away: one part in so many. Linux slews a clock by at most one in 2,000; a wider bound costs
-/// nothing, for every invocation begins with an answer.
+/// The monotonic clock's drift: at most one part in so many. Linux slews a clock by at most one in
+/// 2,000; a wider bound costs nothing, for every invocation begins with a response.
 const DRIFT: i64 = 100;
 
-/// Wall and monotonic clock are read one after the other, and a starved sandbox may pause in between. More than this is a step.
+/// Wall and monotonic clock are read one after the other, and a starved sandbox may pause in
+/// between. More than this is a step.
 const STEP_MS: i64 = 250;
 
-/// A clock that is corrected by every answer of AWS. Clones share what they learnt.
+/// A clock that is corrected by every response of AWS. Clones share the estimate.
 #[derive(Clone)]
 pub struct AwsTime {
     clock: Clock,
@@ -55,16 +57,17 @@ struct Offset {
     most_ms: i64,
     /// The bounds hold at this moment of the monotonic clock and widen from then on.
     at_ms: i64,
-    /// The wall clock minus the monotonic one when the first answer in this was sent.
+    /// The wall clock minus the monotonic one when the request of the first response was sent.
     difference_ms: i64,
 }
 
 impl Offset {
-    /// What one answer tells: `date_ms` was shown at some moment between `sent` and `received`. None if one of our clocks was
-    /// stepped or stood still in between.
+    /// The bounds from one response: AWS's clock was at `date_ms` at some moment between `sent` and
+    /// `received`. None if one of our clocks was stepped or stopped in between.
     fn of(date_ms: i64, sent: Reading, received: Reading) -> Option<Self> {
         let offset = Self {
-            // The date's second had begun and not ended; and it was read between sending and receiving.
+            // The date's second had begun and not ended; and it was read between sending and
+            // receiving.
             least_ms: date_ms.saturating_sub(received.monotonic_ms),
             most_ms: date_ms.saturating_add(1000).saturating_sub(sent.monotonic_ms),
             at_ms: sent.monotonic_ms,
@@ -73,7 +76,7 @@ impl Offset {
         offset.agrees_with(received).then_some(offset)
     }
 
-    /// Whether wall and monotonic clock have counted the same time since the first answer.
+    /// Whether wall and monotonic clock have counted the same time since the first response.
     fn agrees_with(&self, now: Reading) -> bool {
         now.difference_ms().abs_diff(self.difference_ms) <= STEP_MS.unsigned_abs()
     }
@@ -88,7 +91,8 @@ impl Offset {
         }
     }
 
-    /// Both at once; the newer one alone if they contradict each other: then our clocks stood still in between.
+    /// The intersection; the newer bounds alone if there is none: then our clocks stopped in
+    /// between.
     fn narrowed_by(self, newer: Self) -> Self {
         let (older, newer) = (self.widened_to(newer.at_ms), newer.widened_to(self.at_ms));
         let both =
@@ -101,7 +105,8 @@ impl Offset {
     }
 }
 
-/// The longest time that can have passed, whichever clock stood still or was stepped back. It never runs backwards.
+/// The longest time that can have passed, whichever clock stopped or was stepped back. Never
+/// decreases.
 #[derive(Debug, Default)]
 struct Elapsed {
     last: Option<Reading>,
@@ -120,12 +125,12 @@ impl Elapsed {
 }
 
 impl AwsTime {
-    /// Nothing learnt yet: the time of the wall clock.
+    /// Until the first response, the wall clock's time.
     pub fn new(clock: Clock) -> Self {
         Self { clock, state: Arc::default() }
     }
 
-    /// The best guess at AWS's present, in milliseconds.
+    /// The estimate of AWS's current time, in milliseconds.
     pub fn now_ms(&self) -> u64 {
         let state = self.state();
         let now = self.clock.read();
@@ -136,15 +141,15 @@ impl AwsTime {
         u64::try_from(now_ms).unwrap_or_default()
     }
 
-    /// The sandbox's own time, which never runs backwards. For how long something may still take: it does not move when AWS's
-    /// time becomes known, and after a freeze it says that the time has passed.
+    /// The sandbox's own time, which never decreases. For deadlines: it does not jump when AWS's
+    /// time becomes known, and after a freeze it includes the time that has passed.
     pub fn local_now_ms(&self) -> u64 {
         let mut state = self.state();
         let now = self.clock.read();
         u64::try_from(state.elapsed.at(now)).unwrap_or_default()
     }
 
-    /// How far the guess may be off; none while that is not known.
+    /// The bound of the estimate's error; none while it is not known.
     pub fn error_ms(&self) -> Option<u64> {
         let state = self.state();
         let now = self.clock.read();
@@ -152,7 +157,6 @@ impl AwsTime {
         Some(offset.most_ms.abs_diff(offset.least_ms).div_ceil(2))
     }
 
-    /// Learns from one answer.
     fn learn(&self, date_ms: i64, sent: Reading, received: Reading) {
         let Some(newer) = Offset::of(date_ms, sent, received) else { return };
         let mut state = self.state();

@@ -41,13 +41,13 @@ impl Machine {
 }
 
 #[test]
-fn before_any_answer_the_error_is_unknown() {
+fn error_is_unknown_before_the_first_response() {
     let time = Machine::at(5_000).time();
     assert_eq!((time.now_ms(), time.error_ms()), (5_000, None));
 }
 
 #[test]
-fn one_answer_bounds_the_error_by_half_a_second_and_half_the_way() {
+fn one_response_bounds_the_error() {
     let machine = Machine::at(5_000);
     let time = machine.time();
     let sent = time.clock.read();
@@ -66,7 +66,7 @@ fn bounds_widen_with_age() {
 }
 
 #[test]
-fn wall_clock_step_during_a_call_does_not_move_the_guess() {
+fn wall_clock_step_during_a_call_does_not_move_the_estimate() {
     for step_ms in [-600_000, -3_000, 3_000, 600_000] {
         let machine = Machine::at(1_000_000);
         let time = machine.time();
@@ -77,14 +77,14 @@ fn wall_clock_step_during_a_call_does_not_move_the_guess() {
         time.learn(1_000_000, sent, time.clock.read());
         assert_eq!(time.now_ms(), 1_000_600, "{step_ms}");
         assert_eq!(time.error_ms(), None, "{step_ms}: one of the clocks is wrong, and it is not known which");
-        // The next answer starts anew.
+        // The next response starts afresh.
         time.learn(1_000_000, time.clock.read(), time.clock.read());
         assert_eq!(time.error_ms(), Some(500), "{step_ms}");
     }
 }
 
 #[test]
-fn after_a_freeze_the_error_is_unknown_until_the_next_answer() {
+fn error_is_unknown_between_a_freeze_and_the_next_response() {
     let machine = Machine::at(1_000_000);
     let time = machine.time();
     time.learn(1_000_000, time.clock.read(), time.clock.read());
@@ -95,7 +95,7 @@ fn after_a_freeze_the_error_is_unknown_until_the_next_answer() {
 }
 
 #[test]
-fn answer_that_was_frozen_on_its_way_teaches_nothing() {
+fn response_during_a_freeze_is_ignored() {
     let machine = Machine::at(1_000_000);
     let time = machine.time();
     let sent = time.clock.read();
@@ -105,7 +105,7 @@ fn answer_that_was_frozen_on_its_way_teaches_nothing() {
 }
 
 #[test]
-fn answers_that_contradict_each_other_leave_the_newer_one() {
+fn newer_of_two_contradicting_responses_wins() {
     let machine = Machine::at(5_000);
     let time = machine.time();
     time.learn(5_000, time.clock.read(), time.clock.read());
@@ -125,7 +125,7 @@ fn local_time_never_runs_backwards_and_counts_freezes() {
     assert_eq!(time.local_now_ms(), start_ms + 5_100, "a freeze");
 }
 
-/// One thing that happens between two answers, or to one that is on its way.
+/// An event between two responses, or while one is in flight.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
     Passes(u64),
@@ -137,17 +137,19 @@ fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         4 => (0u64..5_000).prop_map(Happens::Passes),
         1 => (-700_000i64..700_000).prop_map(Happens::Steps),
-        // Shorter ones cannot be told from a pause between reading the two clocks.
+        // Shorter ones cannot be distinguished from a pause between reading the two clocks.
         1 => (1_000u64..700_000).prop_map(Happens::Freezes),
     ]
 }
 
-/// The machine beside AWS's clock: our oscillator runs faster or slower by so many parts in a million.
+/// The machine beside AWS's clock: our oscillator runs faster or slower by so many parts in a
+/// million.
 struct Beside {
     machine: Machine,
     aws_ms: f64,
     drift_ppm: i64,
-    /// A freeze and a step back of the same length cannot be told from no time at all, so one case has one of the two.
+    /// A freeze and a step back of the same length look like no time at all, so one case has one of
+    /// the two.
     freezes: bool,
 }
 
@@ -171,7 +173,7 @@ impl Beside {
     fn check(&self, time: &AwsTime) -> Result<(), TestCaseError> {
         if let Some(error_ms) = time.error_ms() {
             let off_ms = (time.now_ms() as f64 - self.aws_ms).abs();
-            // One for whole milliseconds, and the pause that is not told from a step.
+            // One for whole milliseconds, and the pause that is not distinguished from a step.
             let allowed_ms = (error_ms + 1) as f64 + STEP_MS as f64;
             prop_assert!(off_ms <= allowed_ms, "off by {off_ms}, says {error_ms}");
         }
@@ -182,9 +184,8 @@ impl Beside {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever is done to the clocks, and whenever: the guess is not further off than it says.
     #[test]
-    fn the_guess_is_never_further_off_than_it_says(
+    fn estimate_stays_within_its_error_bound(
         skew_ms in -100_000i64..100_000,
         drift_ppm in -9_000i64..9_000,
         freezes in any::<bool>(),

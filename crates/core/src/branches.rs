@@ -1,12 +1,14 @@
-//! The branches of the protocol, each with a name, so that a simulation can see which of them its runs have taken.
+//! The branches of the protocol by name, so that a simulation can count which of them its runs have
+//! taken.
 //!
-//! Most are rare: a worker that another one overtook, a right of which half is lost, an answer that stayed unknown. A test that never
-//! comes there shows nothing about them. `scripts/prove` fails if one is met too seldom.
+//! Most are rare: an overtaken worker, a lost claim with the lease still held, an unknown result. A
+//! test that never takes a branch shows nothing about it. `scripts/prove` fails if one is taken too
+//! seldom.
 
-/// What the events are filed under. They are of level TRACE: in a function that level is off, and an event costs one comparison.
+/// Target of the trace events. In a Lambda function level TRACE is off, and an event costs one
+/// comparison.
 pub const TARGET: &str = "everfresh::branch";
 
-/// Says that the protocol took this branch.
 pub fn reached(branch: Branch) {
     tracing::trace!(target: TARGET, branch = branch.name());
 }
@@ -14,14 +16,14 @@ pub fn reached(branch: Branch) {
 /// The enum, all of its values and their names, from one list.
 macro_rules! branches {
     ($($(#[$doc:meta])+ $branch:ident = $name:literal,)+) => {
-        /// A branch of the protocol. Those that take a defect of the table itself are not listed: no run meets them.
+        /// A branch of the protocol. Branches that only a defect of DynamoDB itself leads to are
+        /// not listed: no run takes them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Branch {
             $($(#[$doc])+ $branch,)+
         }
 
         impl Branch {
-            /// All of them.
             pub const ALL: &'static [Branch] = &[$(Branch::$branch,)+];
 
             /// The name in the simulation's figures.
@@ -36,7 +38,7 @@ macro_rules! branches {
 
 branches! {
     // Before anything is written.
-    /// What is published covers the request.
+    /// The published version covers the request.
     Covered = "covered",
     /// The record that earlier deliveries left of a covered request is completed.
     CoveredSettled = "covered-settled",
@@ -44,11 +46,11 @@ branches! {
     CoveredConflict = "covered-conflict",
     /// A covered request's record could not be completed.
     CoveredUnsettled = "covered-unsettled",
-    /// It cannot be told whether it does.
+    /// Whether it covers the request cannot be decided.
     TooClose = "too-close",
-    /// It cannot be told, and another request has this one's key.
+    /// Coverage cannot be decided, and another request has this one's key.
     TooCloseConflict = "too-close-conflict",
-    /// It cannot be told, but this very request was completed.
+    /// Coverage cannot be decided, but this request was completed.
     TooCloseReplayed = "too-close-replayed",
     /// A reader found the published body missing.
     BodyLost = "body-lost",
@@ -68,19 +70,19 @@ branches! {
     ClaimTakeover = "claim-takeover",
     /// The record changed between judging and taking over.
     ClaimTakeoverRefused = "claim-takeover-refused",
-    /// The first answer was lost: the record is recognised as this attempt's.
+    /// The first response was lost: the record is recognised as this attempt's.
     ClaimRecognised = "claim-recognised",
-    /// A transaction is at the record in this moment.
+    /// A transaction holds the record at this moment.
     ClaimConflict = "claim-conflict",
     /// The request was completed before.
     ClaimReplayed = "claim-replayed",
-    /// Another worker is at the request.
+    /// Another worker's claim is valid.
     ClaimHeld = "claim-held",
     /// The request must not be handled.
     ClaimRejected = "claim-rejected",
-    /// No answer; the record says that the claim was written.
+    /// No response; the record says that the claim was written.
     ClaimUnknownThenMine = "claim-unknown-then-mine",
-    /// No answer; the record says that the claim was not written.
+    /// No response; the record says that the claim was not written.
     ClaimUnknownThenNot = "claim-unknown-then-not",
     /// The claim that is given back is not this worker's any more.
     GiveBackRefused = "give-back-refused",
@@ -90,19 +92,19 @@ branches! {
     NoTimeAfterClaim = "no-time-after-claim",
     /// Another worker holds the lease, also if lookup saw none.
     LeaseHeld = "lease-held",
-    /// The first answer was lost: the lease is recognised by its token.
+    /// The first response was lost: the lease is recognised by its token.
     LeaseRecognised = "lease-recognised",
-    /// Another worker's transaction is at the lease in this moment.
+    /// Another worker's transaction holds the lease row at this moment.
     LeaseConflict = "lease-conflict",
-    /// No answer; the row says that the lease was taken.
+    /// No response; the row says that the lease was taken.
     LeaseUnknownThenMine = "lease-unknown-then-mine",
-    /// No answer; the row says that the lease was not taken.
+    /// No response; the row says that the lease was not taken.
     LeaseUnknownThenNot = "lease-unknown-then-not",
     /// A renewal stayed unanswered and is tried again.
     RenewalUnknown = "renewal-unknown",
     /// The render ended while a renewal was under way.
     RenewalOutlastsRender = "renewal-outlasts-render",
-    /// The lease went to another worker during the render.
+    /// Another worker took the lease over during the render.
     LeaseLostInRender = "lease-lost-in-render",
 
     // render and upload
@@ -112,13 +114,13 @@ branches! {
     RenderPanicked = "render-panicked",
     /// The render took too long.
     RenderTimedOut = "render-timed-out",
-    /// A cache gave the answer, and it shows what it must show.
+    /// The response came from a cache and is new enough.
     AnswerFromCache = "answer-from-cache",
-    /// A cache gave the answer, which is too old.
+    /// The response came from a cache and is too old.
     AnswerTooOld = "answer-too-old",
-    /// A cache gave an answer that is older than what is published.
+    /// The response came from a cache and is older than the published version.
     AnswerOlderThanPublished = "answer-older-than-published",
-    /// The publish gate refused what was rendered.
+    /// The publish gate refused the response.
     GateRefused = "gate-refused",
     /// The same content is uploaded again, for its object is missing.
     SameContentUploaded = "same-content-uploaded",
@@ -132,13 +134,13 @@ branches! {
     Committed = "committed",
     /// The old content is published under a new version.
     CommittedUnchanged = "committed-unchanged",
-    /// The first answer was lost: the record names this attempt's commit.
+    /// The first response was lost: the record names this attempt's commit.
     CommitRecognised = "commit-recognised",
-    /// No answer; the record says that it was committed.
+    /// No response; the record says that it was committed.
     CommitUnknownThenDone = "commit-unknown-then-done",
-    /// No answer; the record says that it was not committed so far.
+    /// No response; the record says that it was not committed so far.
     CommitUnknownThenNot = "commit-unknown-then-not",
-    /// No answer, and the record cannot be read either.
+    /// No response, and the record cannot be read either.
     CommitUnknownUnread = "commit-unknown-unread",
     /// Another worker took the claim over and has committed.
     OvertakenByCommit = "overtaken-by-commit",
@@ -146,11 +148,11 @@ branches! {
     OvertakenInProgress = "overtaken-in-progress",
     /// Another commit came first, and covers the request.
     SupersededCovered = "superseded-covered",
-    /// Another commit came first, and it cannot be told whether it covers the request.
+    /// Another commit came first, and whether it covers the request cannot be decided.
     SupersededTooClose = "superseded-too-close",
     /// Another commit came first, and does not cover the request.
     SupersededNotCovered = "superseded-not-covered",
-    /// The lease ran out, nobody took it, and its own token revives it.
+    /// The lease expired, no other worker took it, and its own token revives it.
     LeaseRevived = "lease-revived",
     /// Whether the lease was revived is not known.
     LeaseRevivalUnknown = "lease-revival-unknown",
@@ -171,10 +173,10 @@ branches! {
     /// Neither right is left to give up.
     GaveUpWithoutRights = "gave-up-without-rights",
 
-    // announce
-    /// A completed request looks again for a notification of its own.
+    // notify
+    /// A completed request reads the page again for a pending notification of its own.
     ReplayLooksAgain = "replay-looks-again",
-    /// The pending notification is another request's, whose worker may still be at it.
+    /// The pending notification is another request's, whose worker may still send it.
     NotifyLeftToOther = "notify-left-to-other",
     /// The request's own notification is sent.
     NotifiedOwn = "notified-own",
@@ -192,11 +194,11 @@ branches! {
     // records of one page in one batch
     /// The leading record published, which covers the next one.
     FollowerCovered = "follower-covered",
-    /// The leading record met an obstacle, which the next one would meet too.
+    /// The leading record is busy for a reason that holds for the next one too.
     FollowerWaits = "follower-waits",
     /// The leading record ended without a render: the next one leads.
     NextLeads = "next-leads",
-    /// The obstacle would end the next record for good, so it leads itself.
+    /// That reason would end the next record for good, so it leads itself.
     NextLeadsForItself = "next-leads-for-itself",
     /// Another request in the batch has this one's key.
     ConflictInBatch = "conflict-in-batch",

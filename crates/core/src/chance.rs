@@ -1,18 +1,19 @@
-//! Chance for tokens and ids. Two sandboxes that start in the same moment must not draw the same.
+//! Random tokens and ids. Two sandboxes that start at the same moment must not draw the same ones.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
 static OF_THIS_PROCESS: OnceLock<u128> = OnceLock::new();
 
-/// Leaves nothing but fastrand's stream, for a simulation that must do the same again in another process. Before anything is drawn;
-/// never in a function.
+/// Leaves only fastrand's stream, so that a simulation can repeat a run in another process. Call
+/// before the first draw; never in a Lambda function.
 pub fn make_predictable() {
     OF_THIS_PROCESS.get_or_init(|| 0);
 }
 
-/// 128 bits that nobody else has: fastrand's stream, which a simulation can seed, shifted by what the operating system gave this
-/// process. The stream alone is seeded by a clock, which is not enough among thousands of sandboxes.
+/// 128 bits that no other process draws: fastrand's stream, which a simulation can seed, combined
+/// with the operating system's random bits of this process. The stream alone is seeded by a clock,
+/// which is not enough among thousands of sandboxes.
 pub fn token() -> u128 {
     let own = OF_THIS_PROCESS.get_or_init(|| {
         let word = || u128::from(RandomState::new().build_hasher().finish());
@@ -23,7 +24,6 @@ pub fn token() -> u128 {
 
 /// 32 bits of the same.
 pub(crate) fn number() -> u32 {
-    // The low bits are as good as any.
     (token() & u128::from(u32::MAX)) as u32
 }
 
@@ -36,7 +36,7 @@ mod tests {
         fastrand::seed(7);
         let stream_alone = fastrand::u128(..);
         fastrand::seed(7);
-        assert_ne!(token(), stream_alone, "shifted by what only this process has");
+        assert_ne!(token(), stream_alone, "combined with the bits of this process");
         assert_ne!(token(), token());
     }
 }

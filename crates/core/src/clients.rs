@@ -1,9 +1,10 @@
 //! The one place that builds SDK clients.
 //!
-//! All three clients share one HTTP client, so they share one connection pool, and carry explicit time-outs: the SDK's own
-//! default is a connect time-out only, under which a dead dependency would hold an invocation until Lambda kills it. Retries are
-//! the SDK's (standard mode, jittered). Above it only what the SDK does not retry is sent again: a cancelled transaction, and an upload
-//! that met another one.
+//! All three clients share one HTTP client, so they share one connection pool, and carry explicit
+//! time-outs: the SDK's own default is a connect time-out only, under which a dead dependency would
+//! hold an invocation until Lambda kills it. Retries are the SDK's (standard mode, jittered). Above
+//! it only what the SDK does not retry is sent again: a cancelled transaction, and an upload that
+//! met another one.
 
 use std::time::Duration;
 
@@ -25,31 +26,27 @@ use aws_types::SdkConfig;
 use crate::aws_time::AwsTime;
 use crate::clock::Clock;
 
-/// The roots that AWS endpoints chain to. Trusting only these makes init cheaper (parsing the system's whole store costs several
-/// milliseconds of CPU at each cold start) and refuses everything that is not AWS.
+/// The roots that AWS endpoints chain to. Trusting only these makes init cheaper (parsing the
+/// system's whole store costs several milliseconds of CPU at each cold start) and refuses
+/// everything that is not AWS.
 const AMAZON_ROOTS: &[u8] = include_bytes!("amazon_roots.pem");
 
-/// The three services that Everfresh stands on, over one HTTP client.
+/// The clients of the three services, over one HTTP client.
 #[derive(Clone, Debug)]
 pub struct Clients {
-    /// The ledger's side.
     pub dynamodb: aws_sdk_dynamodb::Client,
-    /// The artifacts' side.
     pub s3: aws_sdk_s3::Client,
-    /// The queues' side.
     pub sqs: aws_sdk_sqs::Client,
-    /// What the answers of all three tell about AWS's clock.
+    /// AWS's time, estimated from the responses to all three.
     pub time: AwsTime,
     shared: SdkConfig,
     partition: Option<String>,
 }
 
-/// How long a call may take and how often it is tried.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientTimeouts {
-    /// Until a connection stands.
     pub connect: Duration,
-    /// One attempt, from request to the last byte of the answer.
+    /// One attempt, from the request to the last byte of the response.
     pub attempt: Duration,
     /// The whole operation, its retries and their pauses included.
     pub operation: Duration,
@@ -58,7 +55,7 @@ pub struct ClientTimeouts {
 }
 
 impl ClientTimeouts {
-    /// For the worker and for operators: a queue stands behind the call, so it may wait out a hiccup.
+    /// For the worker and for operators: the request is on a queue, so the call may take its time.
     pub const WORKER: Self = Self {
         connect: Duration::from_secs(1),
         attempt: Duration::from_secs(3),
@@ -66,7 +63,7 @@ impl ClientTimeouts {
         attempts: 4,
     };
 
-    /// For the serving side: a reader waits behind the call, and memory may have the page anyway.
+    /// For the serving function: a reader waits for the call, and memory may have the page anyway.
     pub const READER: Self = Self {
         connect: Duration::from_millis(500),
         attempt: Duration::from_millis(700),
@@ -90,31 +87,29 @@ impl ClientTimeouts {
 /// Clients that leave nothing to the environment: every setting is given here.
 #[derive(Clone, Debug)]
 pub struct Explicit {
-    /// What carries the requests: [`plain_http_client`], or an in-process one.
+    /// [`plain_http_client`], or an in-process one.
     pub http: SharedHttpClient,
-    /// Where all three services answer.
+    /// Endpoint of all three services.
     pub endpoint: String,
     /// The region that requests are signed for.
     pub region: String,
-    /// What requests are signed with.
     pub access_key: String,
-    /// The secret that belongs to `access_key`.
     pub secret_key: String,
-    /// Time-outs and attempts.
     pub timeouts: ClientTimeouts,
     /// The time that requests are signed with.
     pub clock: Clock,
-    /// Clients of one partition share the SDK's retry budget, which is otherwise one for the whole process: a test that runs
-    /// many workers in a process gives each its own.
+    /// Clients of one partition share the SDK's retry token bucket, which is otherwise one for the
+    /// whole process: a test that runs many workers in a process gives each its own.
     pub retry_partition: Option<String>,
 }
 
-/// Whose certificates are believed, and whether the machine's proxy is used.
+/// Trusted certificates and the use of the machine's proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// Inside AWS: Amazon's roots only, no proxy.
     Lambda,
-    /// From an operator's machine: its own certificate store and its proxy variables, as a company may have set them.
+    /// From an operator's machine: its own certificate store and its proxy variables, as a company
+    /// may have set them.
     Workstation,
 }
 
@@ -141,12 +136,12 @@ impl Clients {
         Self::from_shared(&shared, settings.clock, settings.retry_partition)
     }
 
-    /// What clients of further services are made from, so that they share the connections too.
+    /// The configuration for clients of further services, so that they share the connections too.
     pub fn shared(&self) -> &SdkConfig {
         &self.shared
     }
 
-    /// The retry budget of a further service's client; none for the process's own.
+    /// The retry partition of a further service's client; none for that of the process.
     pub fn retry_partition(&self, service: &str) -> Option<RetryPartition> {
         self.partition.as_deref().map(|name| partition(name, service))
     }
@@ -174,19 +169,21 @@ impl Clients {
 }
 
 fn partition(name: &str, service: &str) -> RetryPartition {
-    // Custom, for a named one would be kept in a process-wide table for good.
+    // Custom: a named one would stay in a process-wide table for ever.
     RetryPartition::custom(format!("{name}/{service}")).build()
 }
 
-/// The configuration of every client that talks to AWS: credentials and region come from the environment (a function's role, which
-/// is in its variables; an operator's profile), and `AWS_ENDPOINT_URL` and its like are honoured, as any tool does.
-pub async fn aws_sdk_config(timeouts: ClientTimeouts, reach: Network) -> SdkConfig {
+/// The configuration of every client that talks to AWS: credentials and region come from the
+/// environment (a function's role, which is in its variables; an operator's profile), and
+/// `AWS_ENDPOINT_URL` and its like are honoured, as any tool does.
+pub async fn aws_sdk_config(timeouts: ClientTimeouts, network: Network) -> SdkConfig {
     let config = aws_config::defaults(BehaviorVersion::latest())
-        .http_client(tls_http_client(reach))
+        .http_client(tls_http_client(network))
         .timeout_config(timeouts.time_outs())
         .retry_config(timeouts.retries());
-    let config = match reach {
-        // A function's role is in its variables. Being ready to look elsewhere takes a client for STS and one for IMDS, at each start.
+    let config = match network {
+        // A function's role is in its variables. The default chain would build clients for STS and
+        // IMDS at each start.
         Network::Lambda => config.credentials_provider(EnvironmentVariableCredentialsProvider::new()),
         Network::Workstation => config,
     };
@@ -198,15 +195,16 @@ pub fn plain_http_client() -> SharedHttpClient {
     HttpBuilder::new().build_http()
 }
 
-fn tls_http_client(reach: Network) -> SharedHttpClient {
+fn tls_http_client(network: Network) -> SharedHttpClient {
     HttpBuilder::new().build_with_connector_fn(move |settings, _components| {
-        let trust = match (settings, reach) {
-            // Each SDK client asks for this once, to see that it can be made, and throws it away: the roots are not parsed for that.
+        let trust = match (settings, network) {
+            // Each SDK client builds one without settings to validate it, and drops it: the roots
+            // are not parsed for that.
             (None, _) => TrustStore::empty(),
             (Some(_), Network::Lambda) => TrustStore::empty().with_pem_certificate(AMAZON_ROOTS),
             (Some(_), Network::Workstation) => TrustStore::empty().with_native_roots(true),
         };
-        let proxy = match reach {
+        let proxy = match network {
             Network::Lambda => ProxyConfig::disabled(),
             Network::Workstation => ProxyConfig::from_env(),
         };
@@ -221,7 +219,7 @@ fn tls_connector(settings: Option<&HttpConnectorSettings>, trust: TrustStore, pr
     let connector = connector.tls_provider(Provider::Rustls(CryptoMode::Ring));
     match TlsContext::builder().with_trust_store(trust).build() {
         Ok(context) => connector.tls_context(context).build(),
-        // Only a malformed certificate does this, and a test parses those that are compiled in.
+        // Only with a malformed certificate, and a test parses those that are compiled in.
         Err(_) => connector.build(),
     }
 }
@@ -241,11 +239,11 @@ mod tests {
 
     /// What [`tls_http_client`] relies on: without roots, no call to AWS would succeed.
     #[tokio::test]
-    async fn a_connector_that_is_used_is_asked_for_with_settings() {
+    async fn connector_that_is_used_is_built_with_settings() {
         let with_settings = Arc::new(Mutex::new(Vec::new()));
-        let asked = with_settings.clone();
+        let built = with_settings.clone();
         let http = HttpBuilder::new().build_with_connector_fn(move |settings, _components| {
-            asked.lock().unwrap().push(settings.is_some());
+            built.lock().unwrap().push(settings.is_some());
             Connector::builder().build_http()
         });
         let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -1,7 +1,8 @@
-//! Time, passed in rather than asked for, so that a test can hold it still, step it or skew it.
+//! The clock is passed in, so that a test can stop, step or skew it.
 //!
-//! A machine has two clocks. The wall clock says what time it is, and may be stepped at any moment by whoever corrects it. The
-//! monotonic clock says how much time has passed, and is never stepped; it may stand still while a sandbox is frozen.
+//! A machine has two clocks. The wall clock gives the time of day, and NTP or an operator may step
+//! it at any moment. The monotonic clock gives the time elapsed, and is never stepped; it may stop
+//! while a sandbox is frozen.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -13,7 +14,7 @@ use aws_smithy_async::time::TimeSource;
 #[derive(Clone)]
 pub struct Clock {
     wall: Arc<dyn Fn() -> SystemTime + Send + Sync>,
-    /// Time since some moment that stays the same. None: the wall clock is never stepped, and serves as both.
+    /// Time since a fixed moment. None: the wall clock is never stepped and is used for both.
     monotonic: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
 }
 
@@ -22,25 +23,24 @@ pub struct Clock {
 pub(crate) struct Reading {
     /// Since the Unix epoch.
     pub(crate) wall_ms: i64,
-    /// Since a moment that stays the same.
+    /// Since a fixed moment.
     pub(crate) monotonic_ms: i64,
 }
 
 impl Reading {
-    /// How far the wall clock is ahead of the monotonic one. This changes when one of them is stepped or stands still.
+    /// The wall clock minus the monotonic one. It changes when one of them is stepped or stops.
     pub(crate) fn difference_ms(&self) -> i64 {
         self.wall_ms - self.monotonic_ms
     }
 }
 
 impl Clock {
-    /// The machine's clocks.
     pub fn system() -> Self {
         static PROCESS_START: LazyLock<Instant> = LazyLock::new(Instant::now);
         Self::with_monotonic(SystemTime::now, || PROCESS_START.elapsed())
     }
 
-    /// A clock that asks `now` each time, for both purposes.
+    /// A clock that calls `now` for wall and monotonic time.
     pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self { wall: Arc::new(now), monotonic: None }
     }
@@ -53,7 +53,6 @@ impl Clock {
         Self { wall: Arc::new(wall), monotonic: Some(Arc::new(monotonic)) }
     }
 
-    /// The present moment.
     pub fn now(&self) -> SystemTime {
         (self.wall)()
     }
@@ -70,7 +69,7 @@ impl Clock {
         Reading { wall_ms, monotonic_ms }
     }
 
-    /// The same clock, `ms` milliseconds ahead (behind if negative): another machine's opinion of the time.
+    /// The same clock, `ms` milliseconds ahead (behind if negative), as another machine's might be.
     pub fn skewed_by_ms(&self, ms: i64) -> Self {
         let inner = self.wall.clone();
         let offset = Duration::from_millis(ms.unsigned_abs());
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_skewed_clock_differs_by_its_skew_in_both_directions() {
+    fn skewed_clock_differs_by_its_skew() {
         let still = Clock::new(|| UNIX_EPOCH + Duration::from_millis(100_000));
         assert_eq!(still.now_ms(), 100_000);
         assert_eq!(still.skewed_by_ms(60_000).now_ms(), 160_000);
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_before_1970_reads_zero() {
+    fn clock_set_before_1970_reads_zero() {
         let ancient = Clock::new(|| UNIX_EPOCH - Duration::from_secs(1));
         assert_eq!(ancient.now_ms(), 0);
     }

@@ -16,17 +16,19 @@
 //! gate       = { min_bytes = 512, max_shrink = 0.5, must_contain = "</html>" }
 //! ```
 //!
-//! `render = { http = "https://origin.internal", private_network = true }` is an origin in a private network (see
-//! [`address`](crate::domain::address) for what that is); `keep_alive = false` gives every request to the origin a connection of its own.
+//! `render = { http = "https://origin.internal", private_network = true }` is an origin in a
+//! private network (see [`address`](crate::domain::address) for what that is); `keep_alive = false`
+//! gives every request to the origin a connection of its own.
 //!
-//! Only `hosts`, `render`, `path` and `revalidate` are required. A field that does not exist or has a wrong value is
-//! refused with its name, its place, and what is allowed there. A path that matches no route is no page, nor is anything below
-//! `/_everfresh`.
+//! Only `hosts`, `render`, `path` and `revalidate` are required. A field that does not exist or has
+//! a wrong value is refused with its name, its place, and what is allowed there. A path that
+//! matches no route is no page, nor is anything below `/_everfresh`.
 //!
 //! # Which route
 //!
-//! Patterns are compared segment by segment from the left: a literal goes before `{name}`, which goes before `{*rest}`.
-//! The order in the file does not matter, and two patterns that match the same paths are refused.
+//! Patterns are compared segment by segment from the left: a literal goes before `{name}`, which
+//! goes before `{*rest}`. The order in the file does not matter, and two patterns that match the
+//! same paths are refused.
 
 mod accept;
 mod duration;
@@ -57,15 +59,13 @@ use crate::domain::outcome::RejectReason;
 use crate::domain::page_key::{KeyLayout, NormalPath, PageKey, PathError, Tenant, TenantError};
 use crate::domain::tag::{Tag, TagError};
 
-/// Belongs to Everfresh itself on every host: no page is ever there.
+/// Reserved for Everfresh itself on every host: there are no pages below it.
 pub const RESERVED: &str = "/_everfresh";
 
-/// Whether a path is Everfresh's own.
 pub fn is_reserved(path: &str) -> bool {
     path.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The whole configuration, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     tenants: BTreeMap<Tenant, TenantConfig>,
@@ -75,24 +75,21 @@ pub struct Config {
 /// One tenant: its hosts, its renderer and its routes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantConfig {
-    /// Its name.
     pub tenant: Tenant,
     /// Host names it answers to, in lower case.
     pub hosts: Vec<String>,
     /// Where its pages come from.
     pub render: Render,
-    /// What a reader sees while a page is made for the first time and takes longer than they can wait: HTML.
+    /// HTML for readers while the first render of a page takes longer than the response deadline.
     pub placeholder: Option<String>,
     /// Most specific first.
     routes: Vec<Route>,
 }
 
-/// A path as the configuration sees it.
+/// A path's page, route and tags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved<'c> {
-    /// The page.
     pub page: PageKey,
-    /// The route it belongs to.
     pub route: &'c Route,
     /// The tags it carries, each once, in the order of the route.
     pub tags: Vec<Tag>,
@@ -104,7 +101,6 @@ pub enum ResolveError {
     /// It has no canonical form.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// No route matches.
     #[error("no route matches the path")]
     NoRoute,
     /// A tag would become too long.
@@ -128,14 +124,8 @@ pub enum ConfigError {
     /// Not TOML, a field that does not exist, or a value that is none. Shows the line.
     #[error("{0}")]
     File(#[from] toml::de::Error),
-    /// A tenant whose name is none.
     #[error("tenant.{name:?}: {source}")]
-    Tenant {
-        /// The name.
-        name: String,
-        /// What is wrong with it.
-        source: TenantError,
-    },
+    Tenant { name: String, source: TenantError },
     /// A value that does not fit the others.
     #[error("{at}: {problem}")]
     At {
@@ -204,7 +194,8 @@ impl Config {
         Ok(())
     }
 
-    /// Refuses a file that does not fit the table: where keys name no tenant, two tenants would share their pages (I7).
+    /// Refuses a file that does not fit the table: where keys name no tenant, two tenants would
+    /// share their pages (I7).
     pub fn check_layout(&self, layout: KeyLayout) -> Result<(), ConfigError> {
         if layout.single_tenant && self.tenants.len() > 1 {
             return Err(wrong("tenant", "the table is set up for a single tenant, and the file has several"));
@@ -212,8 +203,8 @@ impl Config {
         Ok(())
     }
 
-    /// Refuses an origin that is an address which may not be asked. `loopback` is for a developer's machine, where it may be the
-    /// machine itself.
+    /// Refuses an origin at an address to which no request may be sent. `loopback` allows the
+    /// machine itself, for development.
     pub fn check_origins(&self, loopback: bool) -> Result<(), ConfigError> {
         for tenant in self.tenants() {
             if let Render::Http(origin) = &tenant.render {
@@ -230,12 +221,12 @@ impl Config {
         self.tenants.values()
     }
 
-    /// The tenant of that name.
     pub fn tenant(&self, tenant: &Tenant) -> Option<&TenantConfig> {
         self.tenants.get(tenant)
     }
 
-    /// The tenant that answers to a Host header. Case, a final dot and the port do not matter; nothing else is guessed.
+    /// The tenant that answers to a Host header. Case, a final dot and the port do not matter;
+    /// nothing else is guessed.
     pub fn tenant_of_host(&self, host: &str) -> Option<&TenantConfig> {
         self.tenant(self.hosts.get(&host_name(host)?)?)
     }
@@ -247,8 +238,8 @@ impl TenantConfig {
         &self.routes
     }
 
-    /// The page at `raw`, a path with its query. Serving side and worker both come this way, so with the same file they
-    /// mean the same page.
+    /// The page at `raw`, a path with its query. Serving function and worker both use it,
+    /// so with the same file they mean the same page.
     pub fn resolve(&self, raw: &str) -> Result<Resolved<'_>, ResolveError> {
         let normal = NormalPath::parse(raw)?;
         if is_reserved(normal.path()) {
@@ -272,7 +263,8 @@ impl TenantConfig {
     }
 }
 
-/// The name in a Host header, by which a tenant is found: in lower case, without port and final dot. None if it is no host name.
+/// The name in a Host header, by which a tenant is found: in lower case, without port and final
+/// dot. None if it is no host name.
 pub fn host_name(host: &str) -> Option<String> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,25 +1,27 @@
-//! What a page is, when it is fresh, when a request is granted, and what follows.
+//! What a page is, when it is fresh, when a request is covered, and what follows.
 //!
-//! Everything here is pure. Time is passed in, chance is passed in, and nothing is read or written. A name that ends in
-//! `_ms` is milliseconds, one that ends in `_at` or `_seconds` is seconds, as the shared table has it.
+//! Everything here is pure. Time and random numbers are passed in, and nothing is read or written.
+//! A name that ends in `_ms` is milliseconds, one that ends in `_at` or `_seconds` is seconds, as
+//! the shared table has it.
 //!
 //! # Layout
 //!
 //! | Where | What |
 //! |---|---|
-//! | [`path`], [`page_key`] | the canonical form of a path, the page it names, and the keys that follow |
-//! | [`request`], [`tag`] | one wish to regenerate, its hash and its public handle |
+//! | [`path`], [`page_key`] | the canonical form of a path, and the page it names |
+//! | `keys` | every partition key and sort key of the table |
+//! | [`request`], [`tag`] | a request to regenerate, its hash and its public handle |
 //! | [`version`] | ids of a page's commits, which grow whatever the clocks say |
 //! | [`page`], [`health`], [`invalidations`], [`events`] | the rows of the table as values |
 //! | [`freshness`] | whether a page is good enough to serve |
-//! | [`coverage`] | whether a page already grants a request |
-//! | [`claim`], [`lease`] | who may handle a request, and who may publish |
-//! | [`artifact`], [`headers`], [`gate`] | what a render gives, what of it is stored, and what may be published |
+//! | [`coverage`] | whether a page already covers a request |
+//! | [`claim`], [`lease`] | the right to handle a request, and the right to publish |
+//! | [`artifact`], [`headers`], [`gate`] | the response of a render, which headers are stored, and what may be published |
 //! | [`cache_control`] | the directives of `Cache-Control`, read strictly |
 //! | [`address`] | which network addresses an origin may have |
-//! | [`age`] | whether an answer was made now, or comes out of a cache |
-//! | [`outcome`], [`disposition`] | what became of a message, and what the queue is told |
-//! | [`scrub`] | what of a page, a key or any text may stand in a log |
+//! | [`age`] | whether a response was made now, or came out of a cache |
+//! | [`outcome`], [`disposition`] | the result of a message, and what is done with it on the queue |
+//! | [`scrub`] | what of a page, a key or any text may be logged |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
 
 pub mod address;
@@ -36,6 +38,7 @@ pub mod gate;
 pub mod headers;
 pub mod health;
 pub mod invalidations;
+pub(crate) mod keys;
 pub mod lease;
 pub mod outcome;
 pub mod page;

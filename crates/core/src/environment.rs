@@ -1,4 +1,5 @@
-//! The environment of a function, read once at start. A wrong value is refused by the name of its variable.
+//! The environment of a function, read once at start. A wrong value is refused by the name of its
+//! variable.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -9,31 +10,20 @@ use crate::domain::page_key::KeyLayout;
 /// What is wrong with the environment.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// A variable that must be set.
     #[error("{variable} is not set")]
-    Missing {
-        /// Its name.
-        variable: &'static str,
-    },
-    /// A value that is none.
+    Missing { variable: &'static str },
     #[error("{variable}: {why}")]
-    Invalid {
-        /// Its name.
-        variable: &'static str,
-        /// What is wrong with the value.
-        why: String,
-    },
+    Invalid { variable: &'static str, why: String },
     /// Values that do not fit together.
     #[error(transparent)]
     Ladder(#[from] LadderError),
 }
 
-/// Variables from anywhere: the process's environment, or what `dev` and tests make up.
+/// Variables from the process's environment, or from `dev` and tests.
 #[derive(Debug)]
 pub struct Variables<Get>(Get);
 
 impl<Get: Fn(&str) -> Option<String>> Variables<Get> {
-    /// Variables that `get` looks up.
     pub fn new(get: Get) -> Self {
         Self(get)
     }
@@ -43,12 +33,11 @@ impl<Get: Fn(&str) -> Option<String>> Variables<Get> {
         self.set(variable).ok_or(SettingsError::Missing { variable })
     }
 
-    /// A variable that may be set to something. An empty one is not.
+    /// An optional variable. An empty one counts as not set.
     pub fn set(&self, variable: &'static str) -> Option<String> {
         (self.0)(variable).filter(|value| !value.is_empty())
     }
 
-    /// A value, or its default.
     pub fn or<T: FromStr<Err: Display>>(&self, variable: &'static str, default: T) -> Result<T, SettingsError> {
         match (self.0)(variable) {
             None => Ok(default),
@@ -63,7 +52,8 @@ impl<Get: Fn(&str) -> Option<String>> Variables<Get> {
         self.set("EVERFRESH_STACK").unwrap_or_else(|| "everfresh".to_owned())
     }
 
-    /// `EVERFRESH_SINGLE_TENANT` and `EVERFRESH_RAW_KEYS` (`true` or `false`): how a table that others share is laid out.
+    /// `EVERFRESH_SINGLE_TENANT` and `EVERFRESH_RAW_KEYS` (`true` or `false`): the key layout of a
+    /// table that is shared with foreign writers.
     pub fn layout(&self) -> Result<KeyLayout, SettingsError> {
         Ok(KeyLayout {
             single_tenant: self.or("EVERFRESH_SINGLE_TENANT", false)?,

@@ -4,16 +4,16 @@
 //!
 //! | Where | What |
 //! |---|---|
-//! | [`domain`] | what a page is, when it is fresh, when a request is granted: pure, no clock, no I/O |
+//! | [`domain`] | what a page is, when it is fresh, when a request is covered: pure, no clock, no I/O |
 //! | [`config`] | `everfresh.toml`, from a message to a request, and the ladder of time-outs |
 //! | [`regenerate`] | the protocol: from a request to a published page |
 //! | [`ledger`] | the DynamoDB side: claim, acquire, renew, commit, fail, invalidate, pin, roll back, purge |
-//! | [`epochs`] | what a tenant's invalidations say about a page |
 //! | [`artifacts`] | the S3 side: upload, download |
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, time-outs, retries, endpoint |
-//! | [`aws_time`] | AWS's clock, as its answers tell it, and how far that may be off |
+//! | [`aws_error`] | an AWS SDK's error as the source of one of ours |
+//! | [`aws_time`] | AWS's clock, estimated from its responses, with a bound of the error |
 //! | [`branches`] | the protocol's branches by name, for a simulation to count |
-//! | [`chance`] | tokens and ids that nobody else draws |
+//! | [`chance`] | random tokens and ids that no other process draws |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
 //! | [`metrics`] | every metric by its name, in the embedded metric format |
@@ -25,19 +25,22 @@
 //!
 //! Code that keeps one of these cites it by its number.
 //!
-//! - **I1** Nothing wished for is lost. When a `changed` request is acked, a render that began after it was sent is
-//!   published, or the page is pinned and remembers the wish, or the request is in the dead-letter queue; all this up to
-//!   ε of AWS's time. When a request by tag is acked, the tag's watermark is written. `expired` and `prewarm` may also be
-//!   acked while the page cools down or is pinned.
-//! - **I2** A page's commits form one line: each replaces exactly the row it saw. Version ids grow along it, except
-//!   across a row that another language wrote.
+//! - **I1** No request is lost. When a `changed` request is acked, a render that began after it was
+//!   sent is published, or the page is pinned and records the request, or the request is in the
+//!   dead-letter queue; all this up to ε of AWS's time. When a request by tag is acked, the tag's
+//!   watermark is written. `expired` and `prewarm` may also be acked while the page cools down or
+//!   is pinned.
+//! - **I2** A page's commits form one line: each replaces exactly the row it saw. Version ids grow
+//!   along it, except across a foreign row.
 //! - **I3** A request leads to at most one commit, as long as its record lives.
 //! - **I4** The body that META points at exists, and is the one that was committed.
 //! - **I5** A request that was committed is never recorded as failed afterwards.
-//! - **I6** When nothing moves any more, every message has been acked or is in the dead-letter queue.
+//! - **I6** When nothing moves any more, every message has been acked or is in the dead-letter
+//!   queue.
 //! - **I7** No tenant reads or writes another tenant's rows or objects.
 
 pub mod artifacts;
+pub mod aws_error;
 pub mod aws_time;
 pub mod branches;
 pub mod chance;
@@ -46,7 +49,6 @@ pub mod clock;
 pub mod config;
 pub mod domain;
 pub mod environment;
-pub mod epochs;
 pub mod ledger;
 pub mod logs;
 pub mod metrics;
@@ -54,3 +56,5 @@ pub mod notifier;
 pub mod regenerate;
 pub mod render;
 pub mod stack;
+
+pub use ledger::epochs;

@@ -1,7 +1,8 @@
-//! Log output: JSON lines where a machine reads them, readable lines where a person does.
+//! Log output: JSON lines in Lambda, readable lines in a terminal.
 //!
-//! Every line goes through [`scrub::line`], whoever wrote it. The functions log what Everfresh and its libraries say at `info` and above;
-//! the AWS SDK tells of requests and their contents only at `debug` and `trace`, which `RUST_LOG` must name.
+//! Every line goes through [`scrub::line`], also those of libraries. The functions log at `info`
+//! and above; the AWS SDK logs requests and their contents only at `debug` and `trace`, which must
+//! be set in `RUST_LOG`.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -13,12 +14,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::domain::scrub;
 
-/// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// One JSON object a line, for CloudWatch.
     Json,
-    /// One readable line, for a terminal. Written to standard error, so that `--json` output stays clean.
+    /// One readable line, for a terminal. Written to standard error, so that `--json` output stays
+    /// clean.
     Readable,
 }
 
@@ -32,8 +33,8 @@ impl Format {
     }
 }
 
-/// How a function's process ends. `what` is its name for people. The reason is one log line, whatever the error shows of a file:
-/// Lambda tells nobody but the log why a function did not start.
+/// The exit code of a function's process; `what` is its display name. The error is logged on one
+/// line: only the log says why a function did not start.
 pub fn ended<E: std::fmt::Display>(what: &str, result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,7 +46,8 @@ pub fn ended<E: std::fmt::Display>(what: &str, result: Result<(), E>) -> ExitCod
     }
 }
 
-/// Installs the process's logger. `RUST_LOG` overrides `default_filter`. A second call changes nothing.
+/// Installs the process's logger. `RUST_LOG` overrides `default_filter`. A second call changes
+/// nothing.
 pub fn init(format: Format, default_filter: &str) {
     match format {
         Format::Readable => init_readable(default_filter, io::stderr),
@@ -57,7 +59,7 @@ pub fn init(format: Format, default_filter: &str) {
     }
 }
 
-/// As [`init`] does it for a person, through a writer that stands before standard error. It gets each line by one call.
+/// As [`init`] with [`Format::Readable`], through `writer`, which gets each line in one call.
 pub fn init_readable<W: Write + 'static>(default_filter: &str, writer: fn() -> W) {
     let _ = readable(filter(default_filter), writer, io::stderr().is_terminal()).try_init();
 }
@@ -96,7 +98,7 @@ where
         .finish()
 }
 
-/// A panic's message may quote what was being handled, so it takes the way of every other line.
+/// A panic's message may quote the data being handled, so it is scrubbed like every other line.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -125,7 +127,7 @@ struct ScrubbedWriter<W> {
 }
 
 impl<W: Write> Write for ScrubbedWriter<W> {
-    /// Takes a whole event: the formatter hands over each with one call.
+    /// Takes a whole event: the formatter writes each with one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let (text, end) = text.strip_suffix('\n').map_or((&*text, ""), |text| (text, "\n"));
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_logged_is_scrubbed_and_stays_on_one_line() {
+    fn log_line_is_scrubbed_and_stays_one_line() {
         for format in [Format::Json, Format::Readable] {
             let say = || {
                 let url = "https://user:pw@o.example/a?token=s3cr3t";

@@ -1,5 +1,5 @@
-//! Every metric by its name, and how CloudWatch is told: one line of its embedded metric format per batch, read from the log. No
-//! call, no agent, and a sink that fails costs nothing but the figure.
+//! Every metric by its name, and CloudWatch's embedded metric format: one log line per batch,
+//! without a call or an agent. A log that fails loses only the metrics.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,10 @@ use serde_json::{Value, json};
 /// The CloudWatch namespace.
 pub const NAMESPACE: &str = "Everfresh";
 
-/// A metric: its name and its unit. Names are words of the domain; outcomes count under their own.
+/// A metric. Each outcome has a metric of its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Metric {
-    /// Its name in CloudWatch.
     pub name: &'static str,
-    /// Its unit in CloudWatch.
     pub unit: &'static str,
 }
 
@@ -21,38 +19,36 @@ const fn count(name: &'static str) -> Metric {
     Metric { name, unit: "Count" }
 }
 
-/// Records that came in.
+/// Messages received.
 pub const RECEIVED: Metric = count("received");
 /// A new version was published.
 pub const COMMITTED: Metric = count("committed");
-/// The render gave what was there.
+/// The content did not change.
 pub const UNCHANGED: Metric = count("unchanged");
-/// Granted by what was published.
+/// The published version covered the request.
 pub const ALREADY_COVERED: Metric = count("already_covered");
-/// The same request again.
+/// The request had been completed before.
 pub const REPLAYED: Metric = count("replayed");
-/// Somebody or something is in the way.
+/// The request cannot be handled now.
 pub const BUSY: Metric = count("busy");
-/// Of those that are busy: somebody else holds the page's lease or the request's claim.
+/// Of `busy`: another worker holds the page's lease or the request's claim.
 pub const LOCK_CONTENTION: Metric = count("lock_contention");
-/// Of those that are busy: the sender computed another page than the worker.
+/// Of `busy`: the sender computed another page than the worker.
 pub const CONFIGURATION_SKEW: Metric = count("configuration_skew");
-/// Of those that are busy: the page is published, but the CDN or the subscribers have not been told yet.
+/// Of `busy`: the page is published, but CDN or subscribers have not been notified yet.
 pub const NOTIFICATIONS_PENDING: Metric = count("notifications_pending");
-/// Too close to the published render to tell which was first.
+/// Sent so close to the published render that their order cannot be decided.
 pub const TOO_CLOSE: Metric = count("too_close");
-/// Somebody else published first.
+/// Another worker published first.
 pub const SUPERSEDED: Metric = count("superseded");
-/// The page is pinned.
 pub const PINNED: Metric = count("pinned");
-/// An attempt failed.
 pub const FAILED: Metric = count("failed");
 /// Sent to the dead-letter queue.
 pub const REJECTED: Metric = count("rejected");
-/// Of those rejected: one key for two different requests. Alarm on it.
+/// Of `rejected`: one key for two different requests. Alarm on it.
 pub const HASH_MISMATCHES: Metric = count("hash_mismatches");
-/// Of those rejected: a message of a contract version that this worker does not speak. Its producer was deployed before the worker;
-/// redrive it when the worker is.
+/// Of `rejected`: a message of a contract version that this worker does not know. Its producer was
+/// deployed before the worker; redrive it when the worker is.
 pub const UNKNOWN_VERSION: Metric = count("unknown_version");
 /// Requests that caused no render because another one covers them.
 pub const DUPLICATES_PREVENTED: Metric = count("duplicates_prevented");
@@ -63,56 +59,56 @@ pub const REGENERATION_TIME: Metric = Metric { name: "regeneration_time", unit: 
 pub const FRESH: Metric = count("fresh");
 /// Readers that got a stale page at once.
 pub const STALE: Metric = count("stale");
-/// Readers that met a page beyond its max-stale.
+/// Readers that requested a page beyond its max-stale.
 pub const EXPIRED: Metric = count("expired");
-/// Readers that met no page at all.
+/// Readers that requested a page that has never been published.
 pub const MISSING: Metric = count("missing");
-/// Readers that met a purged page.
+/// Readers that requested a purged page.
 pub const GONE: Metric = count("gone");
-/// Readers who had the page already: 304.
+/// Readers that had the page already: 304.
 pub const NOT_MODIFIED: Metric = count("not_modified");
-/// Readers who were refused: method, host, path.
+/// Readers that were refused: method, host, path.
 pub const REFUSED: Metric = count("refused");
-/// Readers who got an error although they asked for a page: 503, or 500 after a panic.
+/// Readers that got an error in place of a page: 503, or 500 after a panic.
 pub const UNAVAILABLE: Metric = count("unavailable");
-/// Requests, or the work after their replies, that panicked: a defect of Everfresh. Where is on stderr.
+/// Requests, or deferred work after their responses, that panicked: a defect of Everfresh. The log
+/// has the location.
 pub const PANICS: Metric = count("panics");
-/// Answers that cost no call.
+/// Responses from memory, without a call to AWS.
 pub const MEMORY_HITS: Metric = count("memory_hits");
-/// Regenerations that readers asked for.
+/// Regenerations that readers enqueued.
 pub const ENQUEUED: Metric = count("enqueued");
-/// Regenerations that were not asked for because this instance has just done so.
+/// Regenerations that were not enqueued because this instance has just enqueued them.
 pub const ENQUEUES_SUPPRESSED: Metric = count("enqueues_suppressed");
-/// Regenerations that were not asked for because readers have started too many.
+/// Regenerations that were not enqueued because of the rate limit.
 pub const ENQUEUES_LIMITED: Metric = count("enqueues_limited");
-/// Regenerations that were asked for by a signed HTTP request.
+/// Regenerations that a signed HTTP request enqueued.
 pub const TRIGGERED: Metric = count("triggered");
-/// HTTP requests that should have been signed and were not, or not as they must be.
+/// Trigger requests without a valid signature.
 pub const TRIGGERS_UNSIGNED: Metric = count("triggers_unsigned");
-/// Signed HTTP requests that were sent away because there were too many.
+/// Signed HTTP requests that were refused by the rate limit.
 pub const TRIGGERS_LIMITED: Metric = count("triggers_limited");
 /// Bodies that META points at and the bucket does not have.
 pub const BODIES_LOST: Metric = count("bodies_lost");
-/// Times the table did not answer a reader.
+/// Reads of a page for which DynamoDB was unavailable.
 pub const DYNAMODB_OUTAGE: Metric = count("dynamodb_outage");
-/// Times the bucket did not answer a reader.
+/// Reads of a page for which S3 was unavailable.
 pub const S3_OUTAGE: Metric = count("s3_outage");
-/// Times the queue did not take a reader's request.
+/// Requests of readers that SQS did not take.
 pub const SQS_OUTAGE: Metric = count("sqs_outage");
 /// How long a page had been stale when it was served; 0 if it was fresh.
 pub const STALENESS: Metric = Metric { name: "staleness", unit: "Milliseconds" };
 
-/// The most values of one metric that a line carries; CloudWatch takes no more.
+/// CloudWatch takes at most this many values of one metric per line.
 pub const MOST_VALUES: usize = 100;
 
-/// What one batch adds up to.
+/// The metrics of one batch.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     values: BTreeMap<Metric, Vec<u64>>,
 }
 
 impl Metrics {
-    /// Counts one.
     pub fn count(&mut self, metric: Metric) {
         match self.values.entry(metric).or_default().first_mut() {
             Some(total) => *total += 1,
@@ -125,7 +121,6 @@ impl Metrics {
         self.values.entry(metric).or_default().push(value);
     }
 
-    /// Adds what another batch counted.
     pub fn merge(&mut self, other: Metrics) {
         for (metric, values) in other.values {
             let own = self.values.entry(metric).or_default();
@@ -136,29 +131,28 @@ impl Metrics {
         }
     }
 
-    /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Whether a distribution has as many values as a line carries.
+    /// Whether a distribution has reached [`MOST_VALUES`].
     pub fn is_full(&self) -> bool {
         self.values.values().any(|values| values.len() >= MOST_VALUES)
     }
 
-    /// The total of a counter.
     pub fn total(&self, metric: Metric) -> u64 {
         self.values.get(&metric).map_or(0, |values| values.iter().sum())
     }
 
-    /// The batch as one line of the embedded metric format, of this service in this stack: an account may have several.
+    /// The batch as one line of the embedded metric format, of this service in this stack. An
+    /// account may have several stacks.
     pub fn line(&self, service: &str, stack: &str, now_ms: u64) -> String {
         let declared: Vec<Value> =
             self.values.keys().map(|metric| json!({"Name": metric.name, "Unit": metric.unit})).collect();
         let mut line = json!({
             "_aws": {
                 "Timestamp": now_ms,
-                // Dimensions of few values: what varies per page belongs in the logs.
+                // Few dimensions with few values: what varies per page belongs in the logs.
                 "CloudWatchMetrics": [{"Namespace": NAMESPACE, "Dimensions": [["service", "stack"]], "Metrics": declared}],
             },
             "service": service,
@@ -179,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_one_line_that_declares_what_it_carries() {
+    fn batch_is_one_line_that_declares_its_metrics() {
         let mut metrics = Metrics::default();
         metrics.count(COMMITTED);
         metrics.count(COMMITTED);

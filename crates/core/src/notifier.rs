@@ -1,9 +1,10 @@
-//! announce: who in the world outside hears that a page was published. The CDN, which keeps copies of the old one, and an event bus or a
-//! topic. Both are optional.
+//! Notifications about published pages: to the CDN, which caches the old version, and to an event
+//! bus or topic. Both are optional.
 //!
-//! They are told after the commit, so a crash may lie between. META therefore carries a mark that the commit itself has written, with the
-//! key of its request, and that request is not done with while its mark is there. Everything told bears an id that is made from what
-//! happened, never by chance: told twice it is done once by the CDN, and a subscriber recognises it.
+//! Notifications follow the commit, so a worker may crash in between. The commit therefore writes
+//! the key of its request into META (`pending_notification`), and the request is not acked while it
+//! is there. Every notification has an id that is derived from the version or the request, never
+//! random: the CDN executes a repeated one once, and a subscriber recognises it.
 
 mod cdn;
 mod events;
@@ -12,6 +13,7 @@ mod settings;
 use self::cdn::Cdn;
 use self::events::Events;
 pub use self::settings::{EventTarget, NotifierSettings};
+use crate::aws_error::AwsError;
 use crate::clients::Clients;
 use crate::domain::digest::Digest;
 use crate::domain::page::Meta;
@@ -20,25 +22,22 @@ use crate::domain::request::IdempotencyKey;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;
 
-/// Those who are told.
 #[derive(Clone, Debug, Default)]
 pub struct Notifier {
     cdn: Option<Cdn>,
     events: Option<Events>,
 }
 
-/// Somebody could not be told.
+/// The CDN, the bus or the topic did not take a notification. It is sent again later.
 #[derive(Debug, thiserror::Error)]
-#[error("{whom} could not be told: {why}")]
+#[error("notification of {target} failed: {source}")]
 pub struct NotifyError {
-    /// Who.
-    pub whom: String,
-    /// What the SDK says about it.
-    pub why: String,
+    /// The distribution, or the ARN of the bus or topic.
+    pub target: String,
+    pub source: AwsError,
 }
 
 impl Notifier {
-    /// Those whom `settings` name.
     pub fn new(clients: &Clients, settings: &NotifierSettings) -> Self {
         Self {
             cdn: settings.distribution.as_ref().map(|id| Cdn::new(clients, id, settings.by_tag)),
@@ -46,15 +45,15 @@ impl Notifier {
         }
     }
 
-    /// Whether anybody is.
     pub fn is_configured(&self) -> bool {
         self.cdn.is_some() || self.events.is_some()
     }
 
-    /// Tells everybody that this version of the page is published.
+    /// Notifies CDN and subscribers that this version of the page is published.
     pub async fn notify_page(&self, page: &PageKey, version: &Version, meta: &Meta) -> Result<(), NotifyError> {
         let id = format!("page.{}", Digest::of(format!("{page}\n{version}").as_bytes()));
-        // In this order: what is told again because the other failed, the CDN takes for what it is.
+        // The CDN first: if the event fails and both are repeated, the CDN recognises its id and
+        // does nothing.
         if let Some(cdn) = &self.cdn {
             cdn.invalidate_page(page, &id).await?;
         }
@@ -64,7 +63,8 @@ impl Notifier {
         }
     }
 
-    /// Tells the CDN that every page with this tag is outdated, by the request that said so. Nothing is regenerated yet, so nobody else is told.
+    /// Invalidates every page with this tag at the CDN, once per request. No event: nothing is
+    /// regenerated yet.
     pub async fn notify_tag(&self, tenant: &Tenant, tag: &Tag, key: &IdempotencyKey) -> Result<(), NotifyError> {
         let Some(cdn) = &self.cdn else { return Ok(()) };
         let id = format!("tag.{}", Digest::of(format!("{tenant}\n{tag}\n{key}").as_bytes()));

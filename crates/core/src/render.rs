@@ -1,5 +1,5 @@
-//! Where pages come from: the one trait of Everfresh. Its implementations live with the worker, for the serving function must not
-//! carry them.
+//! Where pages come from: the one trait of Everfresh. Its implementations are in the worker's
+//! crate: the serving function must not contain them.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,51 +11,42 @@ use crate::domain::artifact::Rendered;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page_key::PageKey;
 
-/// What a renderer is asked for. Where to ask comes from the configuration, never from a message.
+/// A render. The origin comes from the configuration, never from a message.
 #[derive(Clone, Copy, Debug)]
 pub struct RenderRequest<'a> {
-    /// The page.
     pub page: &'a PageKey,
     /// The tenant's renderer, as configured.
     pub render: &'a Render,
     /// The tenant's first host name: the site that the page belongs to.
     pub host: &'a str,
-    /// Whether caches on the way must ask the origin anew: the page is known to have changed.
+    /// Caches on the way must revalidate at the origin: the page is known to have changed.
     pub no_cache: bool,
-    /// The largest body that can be used; reading more is a waste.
+    /// The largest body that can be published; a renderer need not read more.
     pub max_bytes: u64,
-    /// How much time there is. The caller stops waiting then; a renderer that knows it can give up in better order.
+    /// The caller's timeout. A renderer that knows it can report a better error.
     pub time: Duration,
 }
 
-/// Renders a page. It has no side effects that a second render would repeat: a page may be rendered more than once.
+/// Renders a page. It has no side effects that a second render would repeat: a page may be rendered
+/// more than once.
 pub trait Renderer: Send + Sync {
-    /// Asks for the page once. Any complete answer of the origin is `Ok`, whatever its status: the publish gate judges it.
+    /// Requests the page once. Any complete response of the origin is `Ok`, whatever its status:
+    /// the publish gate judges it.
     fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>>;
 }
 
-/// Why there is no answer to judge.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderFailure {
-    /// The origin could not be reached, or broke off.
     #[error("the origin could not be reached or broke off")]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
-    /// The origin was too slow.
     #[error("the origin did not answer in time")]
     TimedOut,
-    /// The origin may not be asked, or not like this.
-    #[error("the origin may not be asked: {0}")]
+    #[error("requests to the origin are not allowed: {0}")]
     Forbidden(String),
-    /// The origin's answer has a form that cannot be turned into a page.
-    #[error("the origin's answer cannot be read")]
+    #[error("the origin's response cannot be read")]
     Unreadable(#[source] Box<dyn Error + Send + Sync>),
-    /// The body is larger than the cap.
     #[error("the body is larger than {max_bytes} bytes")]
-    TooLarge {
-        /// The cap.
-        max_bytes: u64,
-    },
-    /// A built-in template is broken.
+    TooLarge { max_bytes: u64 },
     #[error("a template is broken")]
     Template(#[source] Box<dyn Error + Send + Sync>),
 }
@@ -68,7 +59,7 @@ impl RenderFailure {
             Self::TimedOut => ErrorClass::OriginTimeout,
             Self::Forbidden(_) => ErrorClass::OriginForbidden,
             Self::Unreadable(_) | Self::TooLarge { .. } => ErrorClass::Gate,
-            // Served by the origin's own code, so to speak: trying again after a fix helps.
+            // As an error status of an origin: a retry after a fix helps.
             Self::Template(_) => ErrorClass::OriginStatus,
         }
     }

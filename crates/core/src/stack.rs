@@ -1,18 +1,15 @@
-//! The names of what a deployment consists of.
+//! The names of a deployment's resources.
 
 use serde::{Deserialize, Serialize};
 
-/// One deployment's table, bucket and queues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
-    /// The ledger's table.
     pub table: String,
-    /// The artifacts' bucket.
     pub bucket: String,
-    /// The URL of the queue for what a reader or an editor waits for.
+    /// URL of the queue for requests that a reader or an editor waits for.
     pub queue: String,
-    /// The URL of the queue for prewarming and fan-out, which must not stand before a waiting reader.
+    /// URL of the queue for prewarming and fan-out, which must not delay a waiting reader.
     pub low_priority_queue: String,
-    /// The URL of the queue for what was rejected.
+    /// URL of the queue for rejected messages.
     pub dead_letter_queue: String,
 }

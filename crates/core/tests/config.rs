@@ -52,7 +52,7 @@ fn sample_says_what_it_means() {
 }
 
 #[test]
-fn most_specific_route_wins_wherever_it_stands() {
+fn most_specific_route_wins_in_any_order() {
     let config = sample();
     let acme = config.tenant(&Tenant::parse("acme").unwrap()).unwrap();
     let life = |path| acme.resolve(path).unwrap().route.revalidate.seconds();
@@ -172,7 +172,7 @@ fn origin_has_the_settings_that_its_tenant_gives_it() {
 }
 
 #[test]
-fn origins_that_may_not_be_asked_are_named_with_their_tenant() {
+fn forbidden_origin_is_named_with_its_tenant() {
     let check = |render: &str, loopback| {
         let config = Config::parse(&with_tenant_lines("[\"a.example\"]", render)).unwrap();
         config.check_origins(loopback).map_err(|error| error.to_string())
@@ -241,7 +241,7 @@ fn route_hands_its_max_stale_to_freshness() {
 }
 
 #[test]
-fn several_tenants_never_share_a_table_without_tenant_in_its_keys() {
+fn tenants_never_share_a_table_without_tenant_in_its_keys() {
     let single = KeyLayout { single_tenant: true, raw_keys: false };
     assert!(sample().check_layout(single).is_err());
     assert!(sample().check_layout(KeyLayout::default()).is_ok());
@@ -271,7 +271,7 @@ fn tag_message_needs_no_route() {
 }
 
 #[test]
-fn message_for_nobody_is_rejected_with_its_reason() {
+fn message_that_cannot_be_handled_is_rejected_with_its_reason() {
     let config = sample();
     let cases = [
         (Message::path("nobody", "/"), RejectReason::UnknownTenant),

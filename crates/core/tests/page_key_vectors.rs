@@ -1,6 +1,6 @@
 //! The published examples of page keys, for other languages to check themselves against.
 //!
-//! `UPDATE_VECTORS=1 cargo test -p everfresh-core --test page_key_vectors` writes the file anew.
+//! `UPDATE_VECTORS=1 cargo test -p everfresh-core --test page_key_vectors` rewrites the file.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -78,7 +78,7 @@ fn published_vectors_are_what_the_code_computes() {
 }
 
 #[test]
-fn vectors_show_both_spellings_of_one_page_and_one_path_of_two_tenants() {
+fn vectors_cover_two_spellings_and_two_tenants() {
     let vectors = vectors();
     let accepted = vectors["accepted"].as_array().unwrap();
     assert_eq!(accepted[8]["pk"], accepted[9]["pk"]);

@@ -1,4 +1,4 @@
-//! From a message to a request: the edge where texts become values, once.
+//! Parses a message into a request, once.
 
 use everfresh_enqueue::{Message, message};
 
@@ -8,30 +8,24 @@ use crate::domain::page_key::{Tenant, TenantError};
 use crate::domain::request::{KeyError, Request, Target, key_of_message};
 use crate::domain::tag::{Tag, TagError};
 
-/// A message that the configuration understands.
+/// A message with its tenant and page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accepted<'c> {
-    /// What is wanted.
     pub request: Request,
-    /// Whose it is.
     pub tenant: &'c TenantConfig,
     /// The page; none for a request by tag.
     pub resolved: Option<Resolved<'c>>,
 }
 
-/// Why a message is for nobody.
+/// Why a message cannot be handled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcceptError {
-    /// No tenant can be called that.
     #[error(transparent)]
     Tenant(#[from] TenantError),
-    /// No tenant is called that.
     #[error("tenant {0} is not configured")]
     UnknownTenant(Tenant),
-    /// The path is no page.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// The tag is none.
     #[error(transparent)]
     Tag(#[from] TagError),
     /// The attached key, or the message id, is no key.
@@ -40,7 +34,6 @@ pub enum AcceptError {
 }
 
 impl AcceptError {
-    /// Why the message is rejected.
     pub fn reject_reason(&self) -> RejectReason {
         match self {
             AcceptError::Tenant(_) | AcceptError::UnknownTenant(_) => RejectReason::UnknownTenant,
@@ -52,7 +45,7 @@ impl AcceptError {
 }
 
 impl Config {
-    /// Checks everything a message says. `attached_key` is its attribute `everfresh-key`.
+    /// Checks every field of the message. `attached_key` is its attribute `everfresh-key`.
     pub fn accept(
         &self,
         message: Message,

@@ -1,4 +1,4 @@
-//! A tenant's HTTP origin, and how it may be asked.
+//! A tenant's HTTP origin, and the addresses it may have.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,16 @@ use crate::domain::address::{AddressPolicy, AddressRefused};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HttpOrigin {
     url: String,
-    /// Its address may be a private one: the origin is in a VPC that the functions are connected to.
+    /// Its address may be a private one: the origin is in a VPC that the functions are connected
+    /// to.
     pub private_network: bool,
-    /// A connection may carry one page after another. Without it every page has its own, and pays for it.
+    /// Connections are reused. Otherwise every page costs a new one.
     pub keep_alive: bool,
 }
 
 impl HttpOrigin {
-    /// An origin with the usual settings, without its final slash. Which addresses may be asked is decided when it is: a name may
-    /// lead anywhere by then.
+    /// An origin with default settings, without its final slash. Its address is checked at each
+    /// request: a name may resolve to another one by then.
     pub fn parse(text: &str) -> Result<Self, RenderError> {
         let url = text.strip_suffix('/').unwrap_or(text);
         let (host, port) = authority(url).and_then(split_port).ok_or(RenderError::Origin)?;
@@ -30,7 +31,7 @@ impl HttpOrigin {
         if !valid || !port_valid {
             return Err(RenderError::Origin);
         }
-        // Resolvers read "127.1" and "0x7f000001" as addresses, people do not.
+        // Resolvers read "127.1" and "0x7f000001" as addresses.
         if ends_in_number(host) && literal(host).is_none() {
             return Err(RenderError::OddAddress);
         }
@@ -42,12 +43,14 @@ impl HttpOrigin {
         &self.url
     }
 
-    /// Which addresses this origin may have, on a machine where it may be the machine itself or not.
+    /// Which addresses this origin may have, on a machine where it may be the machine itself or
+    /// not.
     pub fn address_policy(&self, loopback: bool) -> AddressPolicy {
         AddressPolicy { private_network: self.private_network, loopback }
     }
 
-    /// Refuses an origin that is an address which may not be asked. A name passes: it is judged by what it resolves to, each time.
+    /// Refuses an origin at an address to which no request may be sent. A name passes: its
+    /// addresses are checked at each request.
     pub fn check_address(&self, loopback: bool) -> Result<(), AddressRefused> {
         let host = authority(&self.url).and_then(split_port).map_or("", |(host, _)| host);
         literal(host).map_or(Ok(()), |address| self.address_policy(loopback).check(address))
@@ -78,7 +81,8 @@ fn literal(host: &str) -> Option<IpAddr> {
     ipv6(host).unwrap_or(host).parse().ok()
 }
 
-/// Whether a resolver may read the host as an IPv4 address in one of its many spellings. No name ends like that.
+/// Whether a resolver may read the host as an IPv4 address in one of its many spellings. No name
+/// ends like that.
 fn ends_in_number(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let last = host.rsplit('.').next().unwrap_or_default();

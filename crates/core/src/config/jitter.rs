@@ -1,12 +1,12 @@
-//! Spreading the ends of lives.
+//! Jitter of a page's life.
 
 use crate::domain::digest::FieldDigest;
 use crate::domain::page_key::PageHash;
 use crate::domain::version::Version;
 
-/// The life of one version: `seconds`, shortened by up to a tenth, so that pages which were published together do not
-/// all expire together. At least one second, never longer than the route says, and the same for the same page and
-/// version, so that a repeated commit writes the same row.
+/// The life of one version: `seconds`, shortened by up to a tenth, so that pages which were
+/// published together do not all expire together. At least one second, never longer than the route
+/// says, and the same for the same page and version, so that a repeated commit writes the same row.
 pub fn jittered(seconds: u64, page: PageHash, version: &Version) -> u64 {
     let digest = FieldDigest::new("everfresh-jitter")
         .field(page.to_string().as_bytes())

@@ -9,7 +9,7 @@ pub struct Ladder {
     pub render_deadline_ms: u64,
     /// How long the worker function may run.
     pub function_timeout_ms: u64,
-    /// How long after the beginning of an invocation its claims are respected.
+    /// How long after the start of an invocation its claims are valid.
     pub claim_expiry_ms: u64,
     /// How long the queue hides a message that was received.
     pub visibility_ms: u64,
@@ -19,7 +19,7 @@ pub struct Ladder {
     pub lease_ms: u64,
     /// How often a lease is renewed while rendering.
     pub renew_interval_ms: u64,
-    /// ε: moments closer than this are not told apart.
+    /// ε: the order of two moments closer than this is unknown.
     pub epsilon_ms: u64,
     /// How far a worker's corrected clock may be from AWS's.
     pub clock_error_ms: u64,
@@ -32,60 +32,25 @@ pub enum Rung {
     #[error(
         "render_deadline ({render_deadline_ms} ms) must be shorter than function_timeout ({function_timeout_ms} ms)"
     )]
-    RenderBelowFunction {
-        /// The deadline.
-        render_deadline_ms: u64,
-        /// The time-out.
-        function_timeout_ms: u64,
-    },
+    RenderBelowFunction { render_deadline_ms: u64, function_timeout_ms: u64 },
     /// A claim that ends while its owner runs is taken over too early.
     #[error("function_timeout ({function_timeout_ms} ms) must be shorter than claim_expiry ({claim_expiry_ms} ms)")]
-    FunctionBelowClaim {
-        /// The time-out.
-        function_timeout_ms: u64,
-        /// The expiry.
-        claim_expiry_ms: u64,
-    },
-    /// A redelivery that meets the crashed worker's live claim waits for nothing.
+    FunctionBelowClaim { function_timeout_ms: u64, claim_expiry_ms: u64 },
+    /// Otherwise a redelivery would meet the crashed worker's valid claim and wait once more.
     #[error("claim_expiry ({claim_expiry_ms} ms) must be shorter than visibility ({visibility_ms} ms)")]
-    ClaimBelowVisibility {
-        /// The expiry.
-        claim_expiry_ms: u64,
-        /// The visibility time-out.
-        visibility_ms: u64,
-    },
+    ClaimBelowVisibility { claim_expiry_ms: u64, visibility_ms: u64 },
     /// The event source keeps messages back and tries again while it is throttled.
     #[error("visibility ({visibility_ms} ms) must be at least 6 × function_timeout + batching_window ({needed_ms} ms)")]
-    VisibilityTooShort {
-        /// The visibility time-out.
-        visibility_ms: u64,
-        /// What it must be.
-        needed_ms: u64,
-    },
+    VisibilityTooShort { visibility_ms: u64, needed_ms: u64 },
     /// One lost renewal must not lose the lease.
     #[error("lease ({lease_ms} ms) must be at least 3 × renew_interval ({renew_interval_ms} ms), which must not be 0")]
-    LeaseTooShort {
-        /// The lease.
-        lease_ms: u64,
-        /// The interval.
-        renew_interval_ms: u64,
-    },
-    /// A lease that a skewed clock sees expired is no lease.
+    LeaseTooShort { lease_ms: u64, renew_interval_ms: u64 },
+    /// To a skewed clock the lease would seem expired.
     #[error("lease ({lease_ms} ms) must be at least 10 × clock_error ({clock_error_ms} ms)")]
-    LeaseWithinSkew {
-        /// The lease.
-        lease_ms: u64,
-        /// The error.
-        clock_error_ms: u64,
-    },
-    /// With a larger error, coverage would be guesswork.
+    LeaseWithinSkew { lease_ms: u64, clock_error_ms: u64 },
+    /// With a larger error, coverage could not be decided.
     #[error("epsilon ({epsilon_ms} ms) must be greater than clock_error ({clock_error_ms} ms)")]
-    EpsilonTooSmall {
-        /// ε.
-        epsilon_ms: u64,
-        /// The error.
-        clock_error_ms: u64,
-    },
+    EpsilonTooSmall { epsilon_ms: u64, clock_error_ms: u64 },
 }
 
 /// All rules that are broken.

@@ -6,23 +6,18 @@ use super::{Config, ConfigError};
 use crate::clients::Clients;
 use crate::domain::page_key::KeyLayout;
 
-/// Why there is no configuration. The text says where to look.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file is not there, or cannot be read.
     #[error("EVERFRESH_CONFIG: {location} cannot be read: {why}")]
     Unreadable {
-        /// Where it should be.
         location: String,
-        /// What the file system or S3 says.
+        /// The file system's or S3's error.
         why: String,
     },
-    /// The file is wrong.
     #[error("{location}: {source}")]
     Wrong {
-        /// Where it is.
         location: String,
-        /// What is wrong.
         #[source]
         source: ConfigError,
     },

@@ -8,10 +8,11 @@ use serde::Deserialize;
 use crate::domain::page_key::PathError;
 use crate::domain::path::normal_segment;
 
-/// A path with places for segments.
+/// A path with placeholders for segments.
 ///
-/// `{name}` stands for one segment that is not empty, `{*name}` at the end for everything that is left, slashes and all.
-/// The rest is compared literally in canonical form, so `/café` and `/caf%C3%A9` are the same pattern.
+/// `{name}` matches one segment that is not empty, `{*name}` at the end for everything that is
+/// left, slashes and all. The rest is compared literally in canonical form, so `/café` and
+/// `/caf%C3%A9` are the same pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pattern {
@@ -49,7 +50,6 @@ impl<'p> Params<'p> {
     }
 }
 
-/// Why a text is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// Does not begin with `/`.
@@ -69,17 +69,13 @@ pub enum PatternError {
     BadPlaceholder,
     /// Two placeholders of one name.
     #[error("placeholder {{{name}}} occurs twice")]
-    Twice {
-        /// The name.
-        name: String,
-    },
+    Twice { name: String },
 }
 
 impl Pattern {
-    /// Reads a pattern.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let rest = text.strip_prefix('/').ok_or(PatternError::NotAbsolute)?;
-        // A reader's `?` ends the path, so such a route would never be met.
+        // A `?` in a request ends the path, so such a route would never match.
         if rest.contains(['?', '#']) {
             return Err(PatternError::Query);
         }
@@ -182,7 +178,7 @@ impl Segment {
     }
 }
 
-/// Whether `name` may stand in braces.
+/// Whether `name` is a placeholder's name.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
@@ -274,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn two_patterns_that_match_one_path_are_ordered_or_the_same(
+        fn patterns_that_match_one_path_are_ordered_or_equal(
             left in PATTERN, right in PATTERN, path in "(/[ab]){1,4}",
         ) {
             let (Ok(left), Ok(right)) = (Pattern::parse(&left), Pattern::parse(&right)) else {

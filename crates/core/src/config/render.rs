@@ -8,7 +8,7 @@ use super::HttpOrigin;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RenderFile")]
 pub enum Render {
-    /// An HTTP origin, asked with GET.
+    /// An HTTP origin, requested with GET.
     Http(HttpOrigin),
     /// A Lambda function, by name or ARN.
     Lambda(String),
@@ -64,28 +64,23 @@ pub enum RenderError {
     /// A setting of HTTP origins, and no HTTP origin.
     #[error("private_network and keep_alive are settings of http")]
     OnlyHttp,
-    /// Not a function.
     #[error("lambda must be the name or ARN of a function")]
     Function,
-    /// Not a folder.
     #[error("templates must be a relative path without ..")]
     Folder,
 }
 
 impl Render {
-    /// An origin with the usual settings.
     pub fn http(text: &str) -> Result<Self, RenderError> {
         HttpOrigin::parse(text).map(Render::Http)
     }
 
-    /// A function.
     pub fn lambda(text: &str) -> Result<Self, RenderError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:$.".contains(&byte);
         let valid = (1..=170).contains(&text.len()) && text.bytes().all(allowed);
         valid.then(|| Render::Lambda(text.to_owned())).ok_or(RenderError::Function)
     }
 
-    /// A folder of templates.
     pub fn templates(text: &str) -> Result<Self, RenderError> {
         let absolute = text.starts_with('/');
         let climbs = text.split('/').any(|part| part == "..");

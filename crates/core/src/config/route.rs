@@ -1,4 +1,4 @@
-//! Routes: how the pages of a pattern are kept.
+//! Routes: the settings of all pages that match a pattern.
 
 use serde::Deserialize;
 
@@ -13,40 +13,37 @@ pub const MAX_TAGS: usize = 49;
 /// The most versions a route may keep.
 pub const MAX_HISTORY: u32 = 1000;
 
-/// How the pages of one pattern are kept.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// Which paths.
     pub path: Pattern,
-    /// Fresh for so long.
+    /// How long a page is fresh.
     pub revalidate: Duration,
-    /// May then be served stale for so long; without it, for ever.
+    /// How long it may be served stale after that; for ever if not set.
     #[serde(default)]
     pub max_stale: Option<Duration>,
-    /// Query parameters that make another page. All others are dropped.
+    /// Query parameters that are part of the page's key. All others are dropped.
     #[serde(default)]
     pub query: Vec<String>,
-    /// Tags its pages carry.
     #[serde(default)]
     pub tags: Vec<TagTemplate>,
     /// Versions that are kept for rollback; with 0 only the published one.
     #[serde(default)]
     pub history: u32,
-    /// What a body must look like to be published.
+    /// Requirements on a body to be published.
     #[serde(default)]
     pub gate: GateRules,
 }
 
 impl Route {
-    /// What freshness asks of this route's pages.
     pub fn policy(&self, deploy: u64, epsilon_ms: u64) -> Policy {
         let max_stale_seconds = self.max_stale.map(Duration::seconds);
         Policy { deploy, max_stale_seconds, epsilon_ms }
     }
 }
 
-/// Refuses routes with values that do not fit together. `at` is where their tenant stands in the file.
+/// Refuses routes with values that do not fit together. `at` is their tenant's place in the
+/// file.
 pub(super) fn check_all(at: &str, routes: &[Route]) -> Result<(), ConfigError> {
     for (index, route) in routes.iter().enumerate() {
         check(&format!("{at}.route[{index}]"), route)?;
@@ -64,7 +61,7 @@ fn check(at: &str, route: &Route) -> Result<(), ConfigError> {
         return Err(wrong(format!("{at}.path"), format!("{RESERVED} belongs to Everfresh itself: no page is there")));
     }
     if route.revalidate.seconds() == 0 {
-        let problem = "must be at least \"1s\": a page that is never fresh is asked for with every read";
+        let problem = "must be at least \"1s\": a page that is never fresh is enqueued with every read";
         return Err(wrong(format!("{at}.revalidate"), problem));
     }
     if route.query.len() > MAX_PARAMETERS {

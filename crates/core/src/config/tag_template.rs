@@ -1,11 +1,11 @@
-//! Tags with places for path segments: `product-{id}`.
+//! Tags with placeholders for path segments: `product-{id}`.
 
 use serde::Deserialize;
 
 use super::pattern::{Params, is_name};
 use crate::domain::tag::{Tag, TagError, push_segment};
 
-/// A tag in which `{name}` stands for a segment of the page's path.
+/// A tag in which `{name}` is replaced by a segment of the page's path.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TagTemplate {
@@ -18,19 +18,17 @@ enum Piece {
     Name(String),
 }
 
-/// Why a text is no template for a tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// Braces that are no placeholder.
     #[error("a placeholder in a tag is {{name}}, with letters, digits and _")]
     BadPlaceholder,
-    /// What stands around the placeholders is no tag.
+    /// The text around the placeholders is no tag.
     #[error(transparent)]
     Tag(#[from] TagError),
 }
 
 impl TagTemplate {
-    /// Reads a template.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -54,7 +52,7 @@ impl TagTemplate {
         Ok(template)
     }
 
-    /// The names it has places for.
+    /// The names of its placeholders.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Text(_) => None,
@@ -62,7 +60,8 @@ impl TagTemplate {
         })
     }
 
-    /// The tag of the page whose path gave `params`. Fails only if the tag becomes too long, or empty.
+    /// The tag of the page whose path gave `params`. Fails only if the tag becomes too long, or
+    /// empty.
     pub fn fill(&self, params: &Params<'_>) -> Result<Tag, TagError> {
         Tag::parse(&self.text(|name| params.get(name).unwrap_or_default()))
     }
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_filled_from_the_path() {
+    fn placeholders_are_filled_from_the_path() {
         let pattern = Pattern::parse("/{shop}/{id}").unwrap();
         let params = pattern.matches("/de/a,b%C3%A9").unwrap();
         let fill = |text| TagTemplate::parse(text).unwrap().fill(&params).unwrap().to_string();

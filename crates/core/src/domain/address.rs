@@ -1,31 +1,31 @@
 //! Which network addresses a tenant's origin may have.
 //!
-//! The configuration names an origin; whoever writes it, or runs the DNS zone of a name in it, must not be able to make a function ask
-//! itself, its neighbours or AWS's credential endpoints. So every address is judged before it is connected to:
+//! The configuration names an origin. Its author, or the owner of a DNS zone in it, must not be
+//! able to make a function send requests to itself, its neighbours or AWS's credential endpoints.
+//! So every address is checked before it is connected to:
 //!
-//! | Class | Asked |
+//! | Class | Allowed |
 //! |---|---|
 //! | [`AddressClass::Public`] | always |
 //! | [`AddressClass::Private`] | for a tenant whose `render` says `private_network = true` |
 //! | [`AddressClass::Loopback`] | on a developer's machine (`everfresh dev`), and in tests |
 //! | [`AddressClass::Never`] | never, under no setting |
 //!
-//! An IPv4 address inside an IPv6 address does not hide: a mapped one is judged as the IPv4 address that the system connects to, and one
-//! behind the well-known NAT64 prefix must be public. All other ways to embed one (compatible, 6to4, Teredo, local NAT64 prefixes) are
-//! obsolete or lead where nobody can tell, and are never asked.
+//! An IPv4 address inside an IPv6 address does not hide: a mapped one is treated as the IPv4
+//! address that the system connects to, and one behind the well-known NAT64 prefix must be public.
+//! All other ways to embed one (compatible, 6to4, Teredo, local NAT64 prefixes) are obsolete or
+//! lead to an unknown host, and are never allowed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What may be asked at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressClass {
-    /// Reachable for everybody.
     Public,
     /// Within an organisation's own network, such as a VPC.
     Private,
     /// This machine.
     Loopback,
-    /// This machine's surroundings, or no host at all.
+    /// This machine's environment (link-local, metadata), or no host at all.
     Never,
 }
 
@@ -49,7 +49,8 @@ const fn v6(network: [u16; 4], prefix_bits: u32, class: AddressClass, reason: &'
     Range { network: Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0), prefix_bits, class, reason }
 }
 
-/// From IANA's registry of special-purpose IPv4 addresses, and the multicast and reserved blocks. What is not here is public.
+/// From IANA's registry of special-purpose IPv4 addresses, and the multicast and reserved blocks.
+/// What is not here is public.
 const IPV4: [Range<Ipv4Addr>; 16] = [
     v4([0, 0, 0, 0], 8, Never, "\"this\" network, which systems take for this machine"),
     v4([10, 0, 0, 0], 8, Private, "a private network (RFC 1918)"),
@@ -69,7 +70,8 @@ const IPV4: [Range<Ipv4Addr>; 16] = [
     v4([240, 0, 0, 0], 4, Never, "reserved"),
 ];
 
-/// Within 2000::/3, the addresses that are not public; and outside of it, those that are not [`Never`]. The first match counts.
+/// Within 2000::/3, the addresses that are not public; and outside of it, those that are not
+/// [`Never`]. The first match counts.
 const IPV6: [Range<Ipv6Addr>; 7] = [
     v6([0xfd00, 0xec2, 0, 0], 32, Never, "AWS's services on the instance: metadata, credentials, DNS"),
     v6([0xfc00, 0, 0, 0], 7, Private, "a private network (RFC 4193)"),
@@ -95,7 +97,7 @@ impl Range<Ipv6Addr> {
     }
 }
 
-/// What an address is, and why.
+/// The address's class, and why it is not public.
 pub fn classify(address: IpAddr) -> (AddressClass, &'static str) {
     match address.to_canonical() {
         IpAddr::V4(address) => classify_v4(address),
@@ -117,7 +119,7 @@ fn classify_v6(address: Ipv6Addr) -> (AddressClass, &'static str) {
         let [.., a, b, c, d] = address.octets();
         return match classify_v4(Ipv4Addr::new(a, b, c, d)) {
             (Public, _) => (Public, NAT64.reason),
-            // What lies there belongs to the translator's network, not to the tenant's.
+            // Such an address belongs to the translator's network, not to the tenant's.
             (Private | Loopback | Never, _) => (Never, "an IPv4 address behind NAT64 that is not public"),
         };
     }
@@ -134,11 +136,10 @@ pub struct AddressPolicy {
     pub loopback: bool,
 }
 
-/// An address that may not be asked.
+/// An address to which no request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is {reason}: {}", advice(*class))]
 pub struct AddressRefused {
-    /// Which.
     pub address: IpAddr,
     class: AddressClass,
     reason: &'static str,
@@ -146,14 +147,13 @@ pub struct AddressRefused {
 
 fn advice(class: AddressClass) -> &'static str {
     match class {
-        Private => "asked only if the tenant's render says private_network = true",
-        Loopback => "asked only by `everfresh dev`",
+        Private => "allowed only if the tenant's render says private_network = true",
+        Loopback => "allowed only in `everfresh dev`",
         Never | Public => "no origin is ever asked there",
     }
 }
 
 impl AddressPolicy {
-    /// Refuses an address that may not be asked.
     pub fn check(self, address: IpAddr) -> Result<(), AddressRefused> {
         let (class, reason) = classify(address);
         let allowed = match class {

@@ -24,7 +24,7 @@ fn addresses_are_classified() {
 }
 
 #[test]
-fn metadata_and_other_places_beside_the_function_are_never_asked() {
+fn metadata_and_sandbox_addresses_are_never_allowed() {
     let everything = AddressPolicy { private_network: true, loopback: true };
     for address in [
         "169.254.169.254",
@@ -63,9 +63,9 @@ fn refusals_say_what_would_allow_them() {
     let refused = |address: &str| AddressPolicy::default().check(address.parse().unwrap()).unwrap_err().to_string();
     assert_eq!(
         refused("10.0.0.5"),
-        "10.0.0.5 is a private network (RFC 1918): asked only if the tenant's render says private_network = true"
+        "10.0.0.5 is a private network (RFC 1918): allowed only if the tenant's render says private_network = true"
     );
-    assert_eq!(refused("127.0.0.1"), "127.0.0.1 is this machine: asked only by `everfresh dev`");
+    assert_eq!(refused("127.0.0.1"), "127.0.0.1 is this machine: allowed only in `everfresh dev`");
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn public_ipv4_behind_nat64_is_public() {
     assert_eq!(class("64:ff9b::7f00:1"), Never);
 }
 
-/// Every way in which an IPv6 address can carry an IPv4 address: the RFCs' prefixes, and the places that RFC 6052 gives it below
-/// the local NAT64 prefix.
+/// Every way in which an IPv6 address can carry an IPv4 address: the RFCs' prefixes, and the places
+/// that RFC 6052 gives it below the local NAT64 prefix.
 fn embeddings(address: Ipv4Addr) -> Vec<(&'static str, Ipv6Addr)> {
     let bits = u128::from(address.to_bits());
     let at = |prefix: [u16; 8], shift: u32| Ipv6Addr::from_bits(Ipv6Addr::from(prefix).to_bits() | (bits << shift));
@@ -131,13 +131,13 @@ proptest! {
     }
 
     #[test]
-    fn mapped_addresses_are_judged_like_what_they_map(bits in any::<u32>()) {
+    fn mapped_address_is_treated_as_its_ipv4_address(bits in any::<u32>()) {
         let address = Ipv4Addr::from_bits(bits);
         prop_assert_eq!(classify(address.into()), classify(address.to_ipv6_mapped().into()));
     }
 
     #[test]
-    fn no_setting_allows_what_is_never_asked(bits in any::<u128>(), bits_v4 in any::<u32>()) {
+    fn no_setting_allows_class_never(bits in any::<u128>(), bits_v4 in any::<u32>()) {
         let everything = AddressPolicy { private_network: true, loopback: true };
         for address in [IpAddr::V6(Ipv6Addr::from_bits(bits)), IpAddr::V4(Ipv4Addr::from_bits(bits_v4))] {
             prop_assert_eq!(everything.check(address).is_err(), classify(address).0 == Never);

@@ -1,40 +1,43 @@
-//! Answers that were not made now: those that a cache at or before the origin gave.
+//! Responses out of a cache at or before the origin.
 //!
-//! A response with an `Age` was made that long ago, so its render "began" then, and not when it was asked for. If that is before a
-//! change that it must show, publishing it would complete the request with content from before the change.
+//! A response with an `Age` was made that long ago, so its render began then, and not when the
+//! request was sent. If that is before a change that it must show, publishing it would complete the
+//! request with content from before the change.
 
 use crate::domain::artifact::Rendered;
 
-/// Between two tries to get an answer that is new enough, where the cache does not say how long it keeps this one.
+/// Pause before the next attempt, if the cache does not say how long it keeps the response.
 const FIRST_RETRY_MS: u64 = 5_000;
 const LONGEST_RETRY_MS: u64 = 900_000;
 
-/// How often an answer may be too old before the request goes to the dead-letter queue.
+/// How often a response may be too old before the request goes to the dead-letter queue.
 pub const MAX_STALE_ANSWERS: u32 = 10;
 
-/// When an answer was made, by AWS's clock.
+/// When a response was made, by AWS's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// After it was asked for.
+    /// After the render began.
     Now,
-    /// At this moment or later. What it must show is older.
+    /// At `source_ms` or later, and after every change that it must show.
     Earlier {
-        /// What the version may claim to have seen.
+        /// The moment that the version's `source_ms` may claim.
         source_ms: u64,
     },
-    /// Before something that it must show.
+    /// Before a change that it must show.
     TooEarly {
-        /// When to ask again.
+        /// When to render again.
         retry_ms: u64,
     },
 }
 
-/// Judges an answer to a render that began at `began_ms`, by a clock that is off by less than ε; none if that is not known.
+/// Dates the response to a render that began at `began_ms`, by a clock that is off by less than ε;
+/// none if the clock's error is not known.
 ///
-/// `not_before_ms` is what it must not be older than. `stale_answers` is how often one was too old before.
+/// The response must not be older than `not_before_ms`. `stale_answers` counts earlier responses
+/// that were too old.
 pub fn made(rendered: &Rendered, began_ms: Option<u64>, not_before_ms: u64, now_ms: u64, stale_answers: u32) -> Made {
     let Some(age_s) = age_s(rendered) else { return Made::Now };
-    // Whole seconds, cut off somewhere on the way: it may be almost one older.
+    // Whole seconds, rounded down on the way: it may be almost one older.
     let age_ms = age_s.saturating_add(1).saturating_mul(1000);
     if let Some(source_ms) = began_ms.map(|began_ms| began_ms.saturating_sub(age_ms))
         && source_ms >= not_before_ms
@@ -44,12 +47,12 @@ pub fn made(rendered: &Rendered, began_ms: Option<u64>, not_before_ms: u64, now_
     let kept_ms = lifetime_s(rendered).map(|lifetime_s| lifetime_s.saturating_sub(age_s).saturating_mul(1000));
     let backoff_ms = FIRST_RETRY_MS << stale_answers.min(20);
     let wait_ms = kept_ms.unwrap_or(backoff_ms).clamp(FIRST_RETRY_MS, LONGEST_RETRY_MS);
-    // An answer without age will do from this moment on.
+    // From this moment on a response without an age is new enough.
     let soonest_ms = not_before_ms.saturating_add(2_000).min(now_ms.saturating_add(LONGEST_RETRY_MS));
     Made::TooEarly { retry_ms: now_ms.saturating_add(wait_ms).max(soonest_ms) }
 }
 
-/// The greatest `Age` that the answer carries. What is no number is none.
+/// The greatest `Age` of the response. A value that is no number is ignored.
 fn age_s(rendered: &Rendered) -> Option<u64> {
     list(rendered, "age").filter_map(number).max()
 }
@@ -91,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_without_age_was_made_now() {
+    fn response_without_age_was_made_now() {
         assert_eq!(judged(&[("cache-control", "s-maxage=60")], u64::MAX), Made::Now);
         for age in ["", "-1", "soon", "1.5", "+3", "0x10"] {
             assert_eq!(judged(&[("age", age)], u64::MAX), Made::Now, "{age:?}");
@@ -99,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn age_dates_the_answer_a_second_earlier_than_it_says() {
+    fn age_is_rounded_up_by_a_second() {
         for (age, source_ms) in [("0", BEGAN - 1_000), ("59", BEGAN - 60_000), ("3, 59", BEGAN - 60_000)] {
             assert_eq!(judged(&[("Age", age)], source_ms), Made::Earlier { source_ms }, "{age}");
             assert!(matches!(judged(&[("Age", age)], source_ms + 1), Made::TooEarly { .. }), "{age}");
@@ -110,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn answer_with_age_is_too_early_for_a_clock_that_is_not_bounded() {
+    fn response_with_age_is_too_early_for_an_unbounded_clock() {
         let made = made(&answer(&[("age", "0")]), None, 0, BEGAN, 0);
         assert!(matches!(made, Made::TooEarly { .. }));
     }
 
     #[test]
-    fn retry_comes_when_the_cache_has_let_go_of_the_answer() {
+    fn retry_comes_when_the_cached_response_has_expired() {
         let retry = |headers: &[(&str, &str)]| match judged(headers, BEGAN) {
             Made::TooEarly { retry_ms } => retry_ms - BEGAN - 100,
             Made::Now | Made::Earlier { .. } => panic!("it is new enough"),

@@ -1,4 +1,4 @@
-//! What a render gives, and where it is kept.
+//! The response of a render, and where it is stored.
 
 use bytes::Bytes;
 
@@ -7,16 +7,15 @@ use crate::domain::headers::{self, HeaderError};
 use crate::domain::page_key::{KeyLayout, PageKey, Tenant};
 use crate::domain::version::Version;
 
-/// What a renderer answered, before anybody looked at it.
+/// A renderer's response, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// HTTP status.
     pub status: u16,
-    /// All headers, as they came.
+    /// All headers, as received.
     pub headers: Vec<(String, String)>,
-    /// The body, as much as arrived.
+    /// As much of the body as was received.
     pub body: Bytes,
-    /// The length that was announced, if one was.
+    /// The declared content length, if any.
     pub declared_bytes: Option<u64>,
 }
 
@@ -35,7 +34,6 @@ impl Artifact {
         Ok(Self { status: rendered.status, headers, body: rendered.body })
     }
 
-    /// HTTP status.
     pub fn status(&self) -> u16 {
         self.status
     }
@@ -45,17 +43,15 @@ impl Artifact {
         &self.headers
     }
 
-    /// The body.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// SHA-256 of the body.
     pub fn body_digest(&self) -> Digest {
         Digest::of(&self.body)
     }
 
-    /// Digest of everything that readers see. Equal digests mean that nothing changed.
+    /// Digest of everything that readers see. Equal digests: the content did not change.
     pub fn artifact_digest(&self) -> Digest {
         let mut list =
             FieldDigest::new("everfresh-artifact").number(u64::from(self.status)).number(self.headers.len() as u64);
@@ -73,30 +69,28 @@ pub fn etag(body_digest: Digest) -> String {
 
 /// The object key of one attempt: `<tenant>/<page hash>/<version>`.
 ///
-/// The version holds chance, so no two attempts share a key: nothing is ever overwritten, and a sweep cannot delete what
-/// a commit is about to point at (I4).
+/// The version has a random part, so no two attempts share a key: nothing is ever overwritten, and
+/// a sweep cannot delete what a commit is about to point at (I4).
 pub fn object_key(page: &PageKey, version: &Version) -> String {
     format!("{}/{}/{version}", page.tenant(), page.hash())
 }
 
-/// Why the body that a row points at may not be read.
+/// Why a row's body may not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointerError {
     /// Empty, over-long, with control characters, a leading slash, or empty and dot segments.
     #[error("s3_key is not an object key")]
     Malformed,
-    /// In a bucket that is not ours.
     #[error("s3_key points into another bucket")]
     OtherBucket,
-    /// Outside the tenant's own prefix.
     #[error("s3_key points outside the tenant's prefix")]
     OtherTenant,
 }
 
-/// The object key that `s3_key` stands for: a plain key, or `s3://bucket/key`.
+/// The object key in `s3_key`, which is a plain key or `s3://bucket/key`.
 ///
-/// Rows are also written by others, so it is checked: the bucket must be ours, and where the table holds several tenants
-/// the key must lie under this tenant's prefix (I7).
+/// Checked, because foreign writers write rows too: the bucket must be ours, and where the table
+/// holds several tenants the key must be under this tenant's prefix (I7).
 pub fn locate<'a>(s3_key: &'a str, bucket: &str, tenant: &Tenant, layout: KeyLayout) -> Result<&'a str, PointerError> {
     let key = match s3_key.strip_prefix("s3://") {
         None => s3_key,
@@ -220,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn single_tenant_table_reads_keys_of_other_languages_as_they_are() {
+    fn single_tenant_table_reads_foreign_object_keys() {
         let acme = Tenant::parse("acme").unwrap();
         assert_eq!(locate("html/abc.html", "pages", &acme, SINGLE), Ok("html/abc.html"));
         let address = locate("s3://other/html/abc.html", "pages", &acme, SINGLE);

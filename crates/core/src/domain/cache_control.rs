@@ -5,16 +5,16 @@
 //! cache-directive = token [ "=" ( token / quoted-string ) ]
 //! ```
 //!
-//! with commas between directives, white space around the commas, and empty elements. Caches disagree about everything else: what one
-//! reads as `private` another reads as an argument. So a value that is written in any other way is no value.
+//! with commas between directives, white space around the commas, and empty elements. Caches
+//! disagree about everything else: what one reads as `private` another reads as an argument. So a
+//! value in any other form is refused.
 
-/// How directives are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
-    /// By commas.
+    /// Directives separated by commas.
     CacheControl,
-    /// By commas, and a directive may have parameters after semicolons, as in `CDN-Cache-Control` (RFC 9213) and `Surrogate-Control`.
-    /// Parameters are returned as if they were directives.
+    /// The same, and a directive may have parameters after semicolons, as in `CDN-Cache-Control`
+    /// (RFC 9213) and `Surrogate-Control`. Parameters are returned as if they were directives.
     WithParameters,
 }
 

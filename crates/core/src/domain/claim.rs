@@ -1,12 +1,13 @@
-//! What a record that is already there means for a message that wants to claim it.
+//! What an existing record means for a message that tries to claim it.
 
 use crate::domain::digest::Digest;
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::seconds;
 
-/// How long a record lives: as long as its message can, first in the queue and then in the dead-letter queue, and a day
-/// more. A redrive within that time still finds out that it was completed (I3).
+/// How long a record lives: as long as its message can, first in the queue and then in the
+/// dead-letter queue, and a day more. A message that is redriven within that time is still
+/// recognised as completed (I3).
 pub const RECORD_LIFE_S: u64 = (13 + 14 + 1) * 24 * 3600;
 
 /// The `ttl` of a record that is written now.
@@ -14,50 +15,42 @@ pub fn record_ttl(now_ms: u64) -> u64 {
     seconds::ceil(now_ms).saturating_add(RECORD_LIFE_S)
 }
 
-/// Who asks, and for what.
+/// One attempt to claim a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant<'a> {
-    /// Names this attempt to handle the message; never used twice.
+    /// Token of this attempt; never used twice.
     pub owner: &'a str,
-    /// Digest of the request.
     pub request_hash: Digest,
     /// When the message was sent, by the queue's clock.
     pub sent_ms: u64,
-    /// How many attempts a request gets.
     pub max_attempts: u32,
 }
 
-/// What to do about the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimVerdict {
-    /// It is this claimant's: the answer to its own write was lost. Go on.
+    /// The record is this attempt's own: the response to its write was lost.
     Mine,
-    /// The request was completed. No clock is asked.
+    /// The request was completed, whatever the clock says.
     Replayed,
-    /// Another worker is at it.
-    Busy {
-        /// When its claim runs out.
-        until_ms: u64,
-    },
-    /// Nobody is at it any more: overwrite it, on condition that owner, status and expiry are still those read.
-    /// The new record carries no rejection time, or a redriven request would start counting anew with every attempt.
+    /// Another worker's claim is valid until `until_ms`.
+    Busy { until_ms: u64 },
+    /// No worker holds it any more: overwrite it, on condition that owner, status and expiry are
+    /// still those read. The new record has no rejection time, or a redriven request would reset
+    /// its count with every attempt.
     TakeOver {
         /// Attempts to write, this one included.
         attempts: u32,
     },
     /// The request must not be handled.
-    Rejected {
-        /// Why.
-        reason: RejectReason,
-    },
+    Rejected { reason: RejectReason },
 }
 
-/// Judges the record that refused a claim.
 pub fn judge(row: &ReqRow, claimant: &Claimant<'_>, now_ms: u64) -> ClaimVerdict {
     if !row.counts(now_ms) {
         return ClaimVerdict::TakeOver { attempts: 1 };
     }
-    // One key for two different requests: somebody is wrong, and either answer would be a guess.
+    // One key for two different requests: a producer's defect, and handling either would be a
+    // guess.
     if row.request_hash != claimant.request_hash.to_string() {
         return ClaimVerdict::Rejected { reason: RejectReason::KeyConflict };
     }
@@ -66,7 +59,7 @@ pub fn judge(row: &ReqRow, claimant: &Claimant<'_>, now_ms: u64) -> ClaimVerdict
         ReqStatus::Started if row.owner.as_deref() == Some(claimant.owner) => ClaimVerdict::Mine,
         ReqStatus::Started => match row.claim_expires_ms {
             Some(until_ms) if until_ms > now_ms => ClaimVerdict::Busy { until_ms },
-            // A crashed worker's record. So is one without expiry, which another language wrote: waiting for it would
+            // A crashed worker's record. So is a foreign one, without expiry: waiting for it would
             // drop the message, while taking it over can at worst render twice.
             Some(_) | None => take_over(row, claimant),
         },
@@ -98,7 +91,7 @@ mod tests {
 
     fn row(status: ReqStatus) -> ReqRow {
         ReqRow {
-            request_hash: Digest::of(b"words").to_string(),
+            request_hash: Digest::of(b"request").to_string(),
             status,
             result_s3_key: None,
             ttl: Some(NOW / 1000 + 1000),
@@ -113,13 +106,13 @@ mod tests {
     }
 
     fn judged(row: &ReqRow) -> ClaimVerdict {
-        let request_hash = Digest::of(b"words");
+        let request_hash = Digest::of(b"request");
         let claimant = Claimant { owner: "me", request_hash, sent_ms: NOW, max_attempts: 3 };
         judge(row, &claimant, NOW)
     }
 
     #[test]
-    fn a_record_outlives_its_message_in_both_queues() {
+    fn record_lives_for_both_retentions_and_a_day() {
         let day = 24 * 3600;
         assert_eq!(record_ttl(5_000), 5 + 13 * day + 14 * day + day);
     }
@@ -130,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn own_claim_is_recognised_after_a_lost_answer() {
+    fn own_claim_is_recognised_after_a_lost_response() {
         let mine = ReqRow { owner: Some("me".into()), ..row(ReqStatus::Started) };
         assert_eq!(judged(&mine), ClaimVerdict::Mine);
     }
@@ -145,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn same_key_with_other_words_is_refused_in_every_status() {
+    fn same_key_for_another_request_is_refused_in_every_status() {
         for status in [ReqStatus::Started, ReqStatus::Completed, ReqStatus::Failed] {
             let other = ReqRow { request_hash: Digest::of(b"other").to_string(), ..row(status) };
             let reason = RejectReason::KeyConflict;
@@ -164,9 +157,9 @@ mod tests {
     fn record_outlives_its_message_in_both_queues() {
         let ttl = record_ttl(NOW);
         assert_eq!(record_ttl(NOW + 1), ttl + 1);
-        let forgotten_ms = NOW + crate::domain::disposition::RETENTION_MS + 14 * 24 * 3_600_000;
+        let deleted_ms = NOW + crate::domain::disposition::RETENTION_MS + 14 * 24 * 3_600_000;
         let kept = ReqRow { ttl: Some(ttl), ..row(ReqStatus::Completed) };
-        assert!(kept.counts(forgotten_ms));
+        assert!(kept.counts(deleted_ms));
     }
 
     #[test]
@@ -188,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_that_cannot_heal_is_not_tried_again_until_redriven() {
+    fn final_failure_is_not_retried_until_redriven() {
         let mut failed = row(ReqStatus::Failed);
         failed.error_class = Some(ErrorClass::OriginForbidden);
         let reason = RejectReason::NotRetryable;
@@ -202,7 +195,7 @@ mod tests {
         fn attempts_never_exceed_the_limit(attempts: u32, max_attempts in 1..10u32, started: bool) {
             let status = if started { ReqStatus::Started } else { ReqStatus::Failed };
             let row = ReqRow { attempts, ..row(status) };
-            let request_hash = Digest::of(b"words");
+            let request_hash = Digest::of(b"request");
             let claimant = Claimant { owner: "me", request_hash, sent_ms: NOW, max_attempts };
             if let ClaimVerdict::TakeOver { attempts } = judge(&row, &claimant, NOW) {
                 prop_assert!(attempts <= max_attempts);

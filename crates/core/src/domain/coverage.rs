@@ -1,41 +1,39 @@
-//! Whether the published version already grants a request. This decides every Ack (I1).
+//! Whether the published version already covers a request. This decides every Ack (I1).
 //!
-//! A `changed` request is granted only by a render that began to read after the message was sent. That a lease is held,
-//! that a record says STARTED, or that the page is merely fresh proves nothing of the kind.
+//! A `changed` request is covered only by a render that began to read after the message was sent. A
+//! held lease, a record in status STARTED or a page that is merely fresh prove nothing of the kind.
 //!
-//! `source_ms` comes from a worker's clock and `sent_ms` from the queue's; they differ by less than ε. So there are three
-//! answers: surely later, surely not later, and too close to tell. In the last case the request waits until a render is
-//! surely later, then renders. A hundred requests sent at one moment therefore cost at most two renders.
+//! `source_ms` comes from a worker's clock and `sent_ms` from the queue's; they differ by less than
+//! ε. So there are three answers: surely later, surely not later, and too close to decide. In the
+//! last case the request waits until a render is surely later, then renders. A hundred requests
+//! sent at one moment therefore cost at most two renders.
 
 use everfresh_enqueue::Reason;
 
 use crate::domain::freshness::{Freshness, Policy};
 use crate::domain::page::Meta;
 
-/// What is known of a request when its coverage is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoverageQuery {
-    /// Why it was sent.
     pub reason: Reason,
     /// When it was sent, by the queue's clock.
     pub sent_ms: u64,
 }
 
-/// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// Granted: Ack.
+    /// Ack.
     Covered,
-    /// Not granted: render.
+    /// Render.
     NotCovered,
-    /// Cannot be told yet: wait, and do not render.
+    /// Cannot be decided yet: wait, and do not render.
     TooClose {
         /// From this moment on it is [`Coverage::Covered`] or [`Coverage::NotCovered`].
         until_ms: u64,
     },
 }
 
-/// Whether `meta` grants the request. `freshness` is that of the same row at the same moment.
+/// Whether `meta` covers the request. `freshness` is that of the same row at the same moment.
 pub fn coverage(
     query: &CoverageQuery,
     meta: Option<&Meta>,
@@ -56,7 +54,8 @@ pub fn coverage(
 }
 
 fn changed(sent_ms: u64, meta: Option<&Meta>, epsilon_ms: u64, now_ms: u64) -> Coverage {
-    // A row that does not say when its render began, or says what cannot be, covers no change: it may have read before it.
+    // A row without a believable render time covers no change: it may have read its source before
+    // it.
     let Some(source_ms) = meta.and_then(|meta| meta.believable_source_ms(now_ms, epsilon_ms)) else {
         return Coverage::NotCovered;
     };
@@ -71,8 +70,8 @@ fn changed(sent_ms: u64, meta: Option<&Meta>, epsilon_ms: u64, now_ms: u64) -> C
     Coverage::TooClose { until_ms }
 }
 
-/// Whoever asked saw the page at its end, perhaps by a clock that is a little ahead of this one. A page that is just about to end is
-/// therefore no answer, unless it was made since.
+/// The sender saw the page expire, perhaps by a clock that is slightly ahead of this one. A page
+/// that is about to expire therefore does not cover the request, unless it was rendered since.
 fn expired(sent_ms: u64, meta: Option<&Meta>, freshness: Freshness, epsilon_ms: u64, now_ms: u64) -> bool {
     let source_ms = meta.and_then(|meta| meta.believable_source_ms(now_ms, epsilon_ms));
     let made_since = source_ms.is_some_and(|source_ms| source_ms >= sent_ms);
@@ -83,8 +82,8 @@ fn expired(sent_ms: u64, meta: Option<&Meta>, freshness: Freshness, epsilon_ms: 
     }
 }
 
-fn covered_if(granted: bool) -> Coverage {
-    if granted { Coverage::Covered } else { Coverage::NotCovered }
+fn covered_if(covered: bool) -> Coverage {
+    if covered { Coverage::Covered } else { Coverage::NotCovered }
 }
 
 #[cfg(test)]

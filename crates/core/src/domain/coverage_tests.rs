@@ -29,7 +29,7 @@ fn changed_at(source_ms: u64, now_ms: u64) -> Coverage {
 }
 
 #[test]
-fn changed_request_has_three_answers_with_exact_borders() {
+fn changed_request_has_three_results_with_exact_borders() {
     let waiting = SENT + EPSILON - 1;
     let waited = SENT + EPSILON;
     let table = [
@@ -46,7 +46,7 @@ fn changed_request_has_three_answers_with_exact_borders() {
 }
 
 #[test]
-fn freshness_never_grants_a_changed_request_nor_refuses_it() {
+fn freshness_does_not_decide_a_changed_request() {
     for freshness in ALL_FRESHNESS {
         let judge =
             |source_ms| coverage(&query(Reason::Changed), Some(&meta(Some(source_ms))), freshness, &POLICY, SENT);
@@ -56,7 +56,7 @@ fn freshness_never_grants_a_changed_request_nor_refuses_it() {
 }
 
 #[test]
-fn row_without_source_grants_no_changed_request_however_new() {
+fn row_without_source_covers_no_changed_request() {
     for row in [None, Some(meta(None))] {
         let judged = coverage(&query(Reason::Changed), row.as_ref(), ALL_FRESHNESS[0], &POLICY, u64::MAX);
         assert_eq!(judged, Coverage::NotCovered);
@@ -74,36 +74,36 @@ fn source_in_the_future_covers_no_request() {
 }
 
 #[test]
-fn expired_request_is_granted_by_a_fresh_page_and_by_a_purged_one() {
+fn expired_request_is_covered_by_a_fresh_or_purged_page() {
     for freshness in ALL_FRESHNESS {
         let judged = coverage(&query(Reason::Expired), Some(&meta(None)), freshness, &POLICY, SENT);
-        let granted = matches!(freshness, Freshness::Fresh { .. } | Freshness::Gone);
-        assert_eq!(judged == Coverage::Covered, granted, "{freshness:?}");
+        let expected = matches!(freshness, Freshness::Fresh { .. } | Freshness::Gone);
+        assert_eq!(judged == Coverage::Covered, expected, "{freshness:?}");
         assert!(!matches!(judged, Coverage::TooClose { .. }));
     }
 }
 
 #[test]
-fn prewarm_wants_a_fresh_page_of_this_deployment() {
+fn prewarm_is_covered_by_a_fresh_page_of_this_deployment() {
     for freshness in ALL_FRESHNESS {
         for deploy in [None, Some(6), Some(7), Some(8)] {
             let meta = Meta { deploy, ..meta(None) };
             let judged = coverage(&query(Reason::Prewarm), Some(&meta), freshness, &POLICY, SENT);
             let current = deploy >= Some(7);
-            let granted = match freshness {
+            let expected = match freshness {
                 Freshness::Fresh { .. } => current,
                 Freshness::Gone => true,
                 Freshness::Stale { .. } | Freshness::Expired { .. } | Freshness::Missing => false,
             };
-            assert_eq!(judged == Coverage::Covered, granted, "{freshness:?} {deploy:?}");
+            assert_eq!(judged == Coverage::Covered, expected, "{freshness:?} {deploy:?}");
         }
     }
 }
 
 #[test]
-fn a_page_that_is_about_to_end_grants_an_expired_request_only_if_it_was_made_since() {
+fn page_about_to_expire_covers_only_requests_from_before_its_render() {
     let now_ms = SENT + 10;
-    for (until_ms, source_ms, granted) in [
+    for (until_ms, source_ms, expected) in [
         (now_ms + EPSILON + 1, None, true),
         (now_ms + EPSILON, None, false),
         (now_ms + 1, Some(SENT - 1), false),
@@ -111,13 +111,14 @@ fn a_page_that_is_about_to_end_grants_an_expired_request_only_if_it_was_made_sin
     ] {
         let fresh = Freshness::Fresh { until_ms };
         let judged = coverage(&query(Reason::Expired), Some(&meta(source_ms)), fresh, &POLICY, now_ms);
-        assert_eq!(judged == Coverage::Covered, granted, "{until_ms} {source_ms:?}");
+        assert_eq!(judged == Coverage::Covered, expected, "{until_ms} {source_ms:?}");
     }
 }
 
-/// What one page costs when requests come one after the other, each with its own worker and clock error.
+/// What one page costs when requests come one after the other, each with its own worker and clock
+/// error.
 ///
-/// Renders last no time and commit at once; a request that is too close comes back when told.
+/// Renders take no time and commit at once; a request that is too close comes back after its delay.
 fn renders(sent: &[u64], errors_ms: &[i64]) -> u32 {
     let mut published: Option<Meta> = None;
     let mut renders = 0;
@@ -159,7 +160,7 @@ fn rank(coverage: Coverage) -> u8 {
 
 proptest! {
     #[test]
-    fn later_source_never_grants_less_unless_it_is_in_the_future(
+    fn later_source_never_covers_less_unless_in_the_future(
         source_ms in SENT - 5_000..SENT + 5_000,
         later_ms in 0..5_000u64,
         now_ms in SENT - 5_000..SENT + 5_000,
@@ -170,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn never_granted_when_the_render_may_have_begun_before_the_message_was_sent(
+    fn render_that_may_have_begun_before_the_message_covers_nothing(
         began_ms in SENT - 5_000..SENT + 5_000,
         error_ms in -1_999..2_000i64,
         now_ms in SENT - 5_000..SENT + 50_000,
@@ -182,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn granted_for_certain_once_the_render_began_two_errors_later(
+    fn render_two_errors_after_the_message_covers_it(
         lead_ms in 2 * EPSILON..10_000,
         error_ms in -1_999..2_000i64,
     ) {
@@ -191,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn render_after_waiting_truly_begins_after_the_message_was_sent(
+    fn render_after_waiting_begins_after_the_message_was_sent(
         source_ms in SENT - 2_000..SENT + 2_000,
         error_ms in -1_999..2_000i64,
         wait_ms in 0..10_000u64,

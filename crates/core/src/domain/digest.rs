@@ -9,7 +9,6 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -59,8 +58,8 @@ impl fmt::Debug for Digest {
 
 /// Digest of a list of fields, such that two different lists never give the same bytes to hash.
 ///
-/// Every field is hashed as its length (eight bytes, big-endian) followed by its bytes; a number is a field of eight
-/// big-endian bytes. The first field is a label that says what the list is.
+/// Every field is hashed as its length (eight bytes, big-endian) followed by its bytes; a number is
+/// a field of eight big-endian bytes. The first field is a label that says what the list is.
 pub struct FieldDigest(Sha256);
 
 impl FieldDigest {
@@ -77,7 +76,6 @@ impl FieldDigest {
         self
     }
 
-    /// Adds a number.
     #[must_use]
     pub fn number(self, number: u64) -> Self {
         self.field(&number.to_be_bytes())

@@ -1,15 +1,16 @@
-//! What the queue is told about a message.
+//! What is done with a message on the queue.
 //!
-//! | Outcome | Told |
+//! | Outcome | Disposition |
 //! |---|---|
 //! | Committed, Unchanged, AlreadyCovered, Replayed | Ack |
 //! | Pinned | Ack; for `changed` only once HEALTH says that a change is waiting, else Retry |
-//! | Busy: cooldown, or a stale answer of the origin's cache | `changed` Retry when it ends; `expired` and `prewarm` Ack |
+//! | Busy: cooldown, or a stale response of the origin's cache | `changed` Retry when it ends; `expired` and `prewarm` Ack |
 //! | Busy: anything else, TooClose, Superseded, Failed | Retry |
-//! | Failed in a way that trying again does not change, Rejected | Reject |
+//! | Failed and not retryable, Rejected | Reject |
 //!
-//! A Retry becomes Reject with reason `waited` at receive count [`MAX_RECEIVES`], or one hour before the queue would
-//! forget the message. No delay reaches past that moment, so nothing vanishes while it waits (I1, I6).
+//! A Retry becomes Reject with reason `waited` at receive count [`MAX_RECEIVES`], or one hour
+//! before the queue would delete the message. No delay reaches past that moment, so no message
+//! expires while it waits (I1, I6).
 
 use everfresh_enqueue::Reason;
 
@@ -32,21 +33,17 @@ pub const MAX_RECEIVES: u32 = 90;
 /// SQS hides a message for at most this long after it was received.
 pub const MAX_HIDDEN_MS: u64 = 12 * HOUR;
 
-/// What the queue is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Done with: delete it.
+    /// Delete it.
     Ack,
     /// Deliver it again.
     Retry {
-        /// After so many seconds; at least one.
+        /// At least one.
         delay_s: u64,
     },
     /// Send it to the dead-letter queue, then delete it.
-    Reject {
-        /// Why.
-        reason: RejectReason,
-    },
+    Reject { reason: RejectReason },
 }
 
 /// One delivery of a message.
@@ -56,21 +53,19 @@ pub struct Delivery {
     pub sent_ms: u64,
     /// When this delivery began, or earlier: the batching window may lie between.
     pub received_ms: u64,
-    /// How many times it was delivered, this one included.
+    /// Number of deliveries, this one included.
     pub receive_count: u32,
-    /// The present.
     pub now_ms: u64,
-    /// Any number; spreads messages that would come back together.
+    /// A random number; spreads messages that would come back together.
     pub jitter: u32,
 }
 
-/// Decides over one message.
 pub fn disposition(outcome: &Outcome, reason: Reason, delivery: &Delivery) -> Disposition {
     use Disposition::{Ack, Reject};
     match outcome {
         Outcome::Committed { .. } | Outcome::Unchanged { .. } | Outcome::AlreadyCovered | Outcome::Replayed => Ack,
         Outcome::Busy { why } => busy(*why, reason, delivery),
-        // Exactly then, not later: whoever comes first renders for all that were sent together.
+        // Exactly then, not later: the first message renders for all that were sent together.
         Outcome::TooClose { until_ms } => delivery.retry_at(*until_ms),
         Outcome::Superseded => delivery.retry_soon(SECOND, 30 * SECOND),
         Outcome::Pinned { wanted_recorded } => match reason {
@@ -86,23 +81,22 @@ pub fn disposition(outcome: &Outcome, reason: Reason, delivery: &Delivery) -> Di
 fn busy(why: Busy, reason: Reason, delivery: &Delivery) -> Disposition {
     match why {
         Busy::Lease { until_ms } | Busy::Claim { until_ms } => {
-            // A lease about to be renewed looks free in a moment. Waiting a little longer each time keeps a message
-            // that meets a slow render far from the receive limit.
+            // A lease about to be renewed looks as if it were free in a moment. Waiting longer each
+            // time keeps a message that meets a slow render far from the receive limit.
             let at_least = u64::from(delivery.receive_count.min(20)) * SECOND;
             delivery.retry_after(until_ms.max(delivery.now_ms.saturating_add(at_least)))
         }
         Busy::Cooldown { until_ms } => match reason {
             Reason::Changed => delivery.retry_after(until_ms),
-            // Readers ask again; the origin is left alone meanwhile.
+            // Readers will enqueue it again; meanwhile the origin is spared.
             Reason::Expired | Reason::Prewarm => Disposition::Ack,
         },
         Busy::OriginStale { until_ms } => match reason {
             Reason::Changed => delivery.retry_after(until_ms),
-            // What is published is newer than what the origin's cache has. Readers ask again.
+            // The published version is newer than what the origin's cache has. Readers will enqueue
+            // it again.
             Reason::Expired | Reason::Prewarm => Disposition::Ack,
         },
-        // Long enough that a pause of many days uses up neither receives nor retention.
-        Busy::Paused => delivery.retry_soon(MINUTE, 4 * HOUR),
         Busy::LostLease | Busy::NoTime => delivery.retry_soon(SECOND, 30 * SECOND),
         Busy::OtherPage | Busy::OlderDeploy | Busy::NotificationPending { .. } | Busy::Unavailable => {
             delivery.retry_soon(5 * SECOND, 15 * MINUTE)
@@ -116,7 +110,8 @@ impl Delivery {
         self.sent_ms.saturating_add(RETENTION_MS - RETENTION_MARGIN_MS)
     }
 
-    /// Back after `first_ms`, doubling with each delivery up to `most_ms`, spread by a quarter.
+    /// Redelivery after `first_ms`, doubling with each delivery up to `most_ms`, spread by a
+    /// quarter.
     fn retry_soon(&self, first_ms: u64, most_ms: u64) -> Disposition {
         let doublings = self.receive_count.saturating_sub(1).min(30);
         let wait = (first_ms << doublings).min(most_ms);
@@ -124,13 +119,13 @@ impl Delivery {
         self.retry_at(self.now_ms.saturating_add(wait + spread))
     }
 
-    /// Back at `until_ms` or up to five seconds later.
+    /// Redelivery at `until_ms` or up to five seconds later.
     fn retry_after(&self, until_ms: u64) -> Disposition {
         let spread = u64::from(self.jitter) % (5 * SECOND + 1);
         self.retry_at(until_ms.saturating_add(spread))
     }
 
-    /// Back at `until_ms`, as far as the queue allows.
+    /// Redelivery at `until_ms`, as far as the queue allows.
     fn retry_at(&self, until_ms: u64) -> Disposition {
         let give_up_ms = self.give_up_ms();
         if self.receive_count >= MAX_RECEIVES || self.now_ms >= give_up_ms {

@@ -36,7 +36,6 @@ fn all_outcomes() -> Vec<Outcome> {
         Busy::Lease { until_ms },
         Busy::Claim { until_ms },
         Busy::Cooldown { until_ms },
-        Busy::Paused,
         Busy::LostLease,
         Busy::NoTime,
         Busy::OtherPage,
@@ -54,7 +53,7 @@ fn all_outcomes() -> Vec<Outcome> {
 
 /// What I1 lets a worker ack.
 fn may_ack(outcome: &Outcome, reason: Reason) -> bool {
-    let granted = matches!(
+    let covered = matches!(
         outcome,
         Outcome::Committed { .. } | Outcome::Unchanged { .. } | Outcome::AlreadyCovered | Outcome::Replayed
     );
@@ -64,7 +63,7 @@ fn may_ack(outcome: &Outcome, reason: Reason) -> bool {
             | (Outcome::Pinned { .. }, Reason::Expired | Reason::Prewarm)
             | (Outcome::Busy { why: Busy::Cooldown { .. } }, Reason::Expired | Reason::Prewarm)
     );
-    granted || excused
+    covered || excused
 }
 
 #[test]
@@ -78,7 +77,7 @@ fn acks_are_exactly_those_that_lose_nothing() {
 }
 
 #[test]
-fn only_rejections_and_hopeless_failures_are_rejected_at_once() {
+fn only_rejections_and_final_failures_are_rejected_at_once() {
     for outcome in all_outcomes() {
         for reason in Reason::ALL {
             let rejected = matches!(decide(outcome.clone(), reason), Disposition::Reject { .. });
@@ -102,7 +101,6 @@ fn delays_without_jitter() {
         (Outcome::Busy { why: Busy::Lease { until_ms } }, 31),
         (Outcome::Busy { why: Busy::Claim { until_ms: NOW } }, 1),
         (Outcome::Busy { why: Busy::Cooldown { until_ms } }, 31),
-        (Outcome::Busy { why: Busy::Paused }, 60),
         (Outcome::Busy { why: Busy::NoTime }, 1),
         (Outcome::Busy { why: Busy::OtherPage }, 5),
         (Outcome::Failed { class: ErrorClass::OriginTimeout, next_attempt_ms: until_ms }, 31),
@@ -124,8 +122,7 @@ fn delays_double_with_each_delivery_up_to_their_limit() {
         (Outcome::Busy { why: Busy::OlderDeploy }, [5, 10, 900]),
         (Outcome::Busy { why: Busy::NotificationPending { published: false } }, [5, 10, 900]),
         (Outcome::Busy { why: Busy::OtherPage }, [5, 10, 900]),
-        (Outcome::Busy { why: Busy::Paused }, [60, 120, 4 * 3600]),
-        // A lease that is free already: a second more each time.
+        // A lease that is free already: one second more each time.
         (Outcome::Busy { why: Busy::Lease { until_ms: NOW } }, [1, 2, 20]),
         (Outcome::Busy { why: Busy::Claim { until_ms: NOW } }, [1, 2, 20]),
     ];
@@ -139,7 +136,7 @@ fn delays_double_with_each_delivery_up_to_their_limit() {
 }
 
 #[test]
-fn jitter_only_adds_and_not_more_than_a_quarter_or_five_seconds() {
+fn jitter_adds_at_most_a_quarter_or_five_seconds() {
     let delay = |why, jitter| {
         let delivery = Delivery { jitter, ..first_delivery() };
         match disposition(&Outcome::Busy { why }, Reason::Changed, &delivery) {
@@ -148,14 +145,14 @@ fn jitter_only_adds_and_not_more_than_a_quarter_or_five_seconds() {
         }
     };
     let until_ms = NOW + 30_000;
-    assert_eq!(delay(Busy::Paused, 15_000), 75);
-    assert_eq!(delay(Busy::Paused, 15_001), 60);
+    assert_eq!(delay(Busy::Unavailable, 1_250), 7);
+    assert_eq!(delay(Busy::Unavailable, 1_251), 5);
     assert_eq!(delay(Busy::Cooldown { until_ms }, 5_000), 35);
     assert_eq!(delay(Busy::Cooldown { until_ms }, 5_001), 30);
 }
 
 #[test]
-fn message_that_waits_is_rejected_at_the_receive_limit() {
+fn waiting_message_is_rejected_at_the_receive_limit() {
     let mut delivery = Delivery { receive_count: MAX_RECEIVES - 1, ..first_delivery() };
     let decide = |delivery: &Delivery| disposition(&Outcome::Superseded, Reason::Changed, delivery);
     assert!(matches!(decide(&delivery), Disposition::Retry { .. }));
@@ -164,71 +161,60 @@ fn message_that_waits_is_rejected_at_the_receive_limit() {
 }
 
 #[test]
-fn message_that_waits_is_rejected_an_hour_before_the_queue_forgets_it() {
+fn waiting_message_is_rejected_an_hour_before_retention_ends() {
     let mut delivery = first_delivery();
     delivery.now_ms = delivery.sent_ms + RETENTION_MS - HOUR;
     delivery.received_ms = delivery.now_ms;
-    let outcome = Outcome::Busy { why: Busy::Paused };
-    let told = disposition(&outcome, Reason::Changed, &delivery);
-    assert_eq!(told, Disposition::Reject { reason: RejectReason::Waited });
+    let outcome = Outcome::Busy { why: Busy::Unavailable };
+    let decided = disposition(&outcome, Reason::Changed, &delivery);
+    assert_eq!(decided, Disposition::Reject { reason: RejectReason::Waited });
     let acked = disposition(&Outcome::AlreadyCovered, Reason::Changed, &delivery);
     assert_eq!(acked, Disposition::Ack);
 }
 
 #[test]
-fn long_delay_near_the_end_of_retention_is_cut_so_that_the_message_comes_back() {
+fn delay_is_cut_short_of_the_end_of_retention() {
     let mut delivery = first_delivery();
     delivery.now_ms = delivery.give_up_ms() - 90_500;
     delivery.received_ms = delivery.now_ms;
     let until_ms = delivery.now_ms + 6 * HOUR;
-    let told = disposition(&Outcome::TooClose { until_ms }, Reason::Changed, &delivery);
-    assert_eq!(told, Disposition::Retry { delay_s: 90 });
+    let decided = disposition(&Outcome::TooClose { until_ms }, Reason::Changed, &delivery);
+    assert_eq!(decided, Disposition::Retry { delay_s: 90 });
 }
 
-/// Delivers a message again and again until told something else than Retry; counts deliveries and time.
+/// Redelivers a message until its disposition is not Retry; counts deliveries and time.
 fn wait_out(delivery: &mut Delivery, mut outcome: impl FnMut(u64) -> Outcome) -> Disposition {
     loop {
         delivery.received_ms = delivery.now_ms;
-        let told = disposition(&outcome(delivery.now_ms), Reason::Changed, delivery);
-        match told {
+        let decided = disposition(&outcome(delivery.now_ms), Reason::Changed, delivery);
+        match decided {
             Disposition::Retry { delay_s } => delivery.now_ms += delay_s * 1000,
-            Disposition::Ack | Disposition::Reject { .. } => return told,
+            Disposition::Ack | Disposition::Reject { .. } => return decided,
         }
         delivery.receive_count += 1;
     }
 }
 
 #[test]
-fn requests_waiting_for_a_slow_render_never_reach_the_dead_letter_queue() {
+fn requests_waiting_for_a_slow_render_are_not_rejected() {
     for jitter in 0..10_000 {
         let mut delivery = Delivery { jitter, ..first_delivery() };
-        // The holder renews every ten seconds; the worst message always meets a lease about to be renewed.
-        let told = wait_out(&mut delivery, |now_ms| match now_ms < NOW + 600_000 {
+        // The holder renews every ten seconds; the worst message always meets a lease about to be
+        // renewed.
+        let decided = wait_out(&mut delivery, |now_ms| match now_ms < NOW + 600_000 {
             true => Outcome::Busy { why: Busy::Lease { until_ms: now_ms + 1 } },
             false => Outcome::AlreadyCovered,
         });
-        assert_eq!(told, Disposition::Ack, "jitter {jitter}");
+        assert_eq!(decided, Disposition::Ack, "jitter {jitter}");
     }
 }
 
 #[test]
-fn pause_of_twelve_days_loses_nothing() {
-    for jitter in [0, 1, 1_000_003, u32::MAX] {
-        let mut delivery = Delivery { jitter, ..first_delivery() };
-        let told = wait_out(&mut delivery, |now_ms| match now_ms < NOW + 12 * 24 * HOUR {
-            true => Outcome::Busy { why: Busy::Paused },
-            false => Outcome::AlreadyCovered,
-        });
-        assert_eq!(told, Disposition::Ack);
-    }
-}
-
-#[test]
-fn message_that_waits_for_ever_ends_in_the_dead_letter_queue() {
+fn message_that_waits_for_ever_is_rejected() {
     for outcome in all_outcomes() {
         let mut delivery = first_delivery();
-        let told = wait_out(&mut delivery, |_| outcome.clone());
-        assert!(!matches!(told, Disposition::Retry { .. }), "{outcome:?}");
+        let decided = wait_out(&mut delivery, |_| outcome.clone());
+        assert!(!matches!(decided, Disposition::Retry { .. }), "{outcome:?}");
     }
 }
 
@@ -257,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_too_close_comes_back_when_a_render_is_surely_later(wait_ms in 0..HOUR, jitter: u32) {
+    fn too_close_message_returns_when_a_render_is_surely_later(wait_ms in 0..HOUR, jitter: u32) {
         let delivery = Delivery { jitter, ..first_delivery() };
         let until_ms = NOW + wait_ms;
         match disposition(&Outcome::TooClose { until_ms }, Reason::Changed, &delivery) {

@@ -1,7 +1,7 @@
-//! What happened to a request, as a list on its record.
+//! The events of a request, as a list on its record.
 //!
-//! Events ride on the writes that happen anyway, so they cost nothing and cannot disagree with the state. A reader
-//! remembers the last number it saw and asks for what came after it.
+//! Events are part of writes that happen anyway, so they cost nothing and cannot disagree with the
+//! state. A reader remembers the last number it saw and reads what came after it.
 
 /// A step in the life of a request. The number is part of what is stored: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -9,15 +9,15 @@
 pub enum Stage {
     /// The message arrived.
     Received = 10,
-    /// The record was won.
+    /// The worker claimed the request.
     Claimed = 20,
     /// The page's lease was granted.
     Leased = 30,
     /// The renderer answered.
     Rendered = 40,
-    /// The publish gate refused the answer.
+    /// The publish gate refused the response.
     Refused = 45,
-    /// The answer came from a cache and was made before the change.
+    /// The response came from a cache and was made before the change.
     OriginStale = 46,
     /// The body is in the bucket.
     Uploaded = 50,
@@ -27,7 +27,6 @@ pub enum Stage {
     Unchanged = 61,
     /// Another request's version covers this one.
     Covered = 62,
-    /// The attempt failed.
     Failed = 70,
     /// The claim was given back; the attempt does not count.
     GivenBack = 80,
@@ -36,7 +35,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All stages, in their order.
+    /// In ascending order.
     pub const ALL: [Stage; 13] = [
         Stage::Received,
         Stage::Claimed,
@@ -83,23 +82,21 @@ impl Stage {
 pub struct Event {
     /// `attempt × 100 + stage`.
     pub seq: u64,
-    /// When, by the worker's clock. For people; the order is that of `seq`.
+    /// By the worker's clock. For display; `seq` gives the order.
     pub at_ms: u64,
 }
 
 impl Event {
-    /// The event that `stage` was reached in `attempt`.
     pub fn new(attempt: u32, stage: Stage, at_ms: u64) -> Self {
         let seq = u64::from(attempt) * 100 + stage.number();
         Self { seq, at_ms }
     }
 
-    /// The attempt it belongs to.
     pub fn attempt(&self) -> u64 {
         self.seq / 100
     }
 
-    /// The stage that was reached. `None` for one that a newer version of this software knows.
+    /// `None` for a stage of a newer version of this software.
     pub fn stage(&self) -> Option<Stage> {
         Stage::ALL.into_iter().find(|stage| stage.number() == self.seq % 100)
     }
@@ -107,21 +104,22 @@ impl Event {
 
 /// The number of the next attempt in this list.
 ///
-/// It counts every claim, also those that were given back and so do not count against the limit: were a number used
-/// twice, a reader would take the second attempt for the first and miss it.
+/// It counts every claim, also those that were given back and so do not count against the limit:
+/// were a number used twice, a reader would take the second attempt for the first and miss it.
 pub fn next_attempt(events: &[Event]) -> u32 {
     let last = events.iter().map(Event::attempt).max().unwrap_or(0);
     u32::try_from(last).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// Adds an event unless one with its number is there, so that a write which is repeated adds nothing. Keeps the order.
+/// Adds an event unless one with its number is there, so that a write which is repeated adds
+/// nothing. Keeps the order.
 pub fn record(events: &mut Vec<Event>, event: Event) {
     if let Err(at) = events.binary_search_by_key(&event.seq, |event| event.seq) {
         events.insert(at, event);
     }
 }
 
-/// What came after `seq`. Zero asks for everything. Events must be in order, as [`record`] keeps them.
+/// The events after `seq`; all of them for zero. Events must be in order, as [`record`] keeps them.
 pub fn after(events: &[Event], seq: u64) -> &[Event] {
     let seen = events.partition_point(|event| event.seq <= seq);
     &events[seen..]
@@ -164,17 +162,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reader_that_comes_back_sees_no_gap_and_no_repeat(
+        fn repeated_reads_have_no_gap_and_no_repeat(
             steps in prop::collection::btree_set((1..5u32, 0..11usize), 0..30),
-            visits in prop::collection::vec(0..31usize, 1..10),
+            reads in prop::collection::vec(0..31usize, 1..10),
         ) {
             let all: Vec<Event> =
                 steps.iter().map(|(attempt, stage)| Event::new(*attempt, Stage::ALL[*stage], 0)).collect();
             let mut log = Vec::new();
             let mut seen: Vec<Event> = Vec::new();
-            let mut visits = visits;
-            visits.sort_unstable();
-            for written in visits {
+            let mut reads = reads;
+            reads.sort_unstable();
+            for written in reads {
                 for event in all.iter().take(written) {
                     record(&mut log, *event);
                 }

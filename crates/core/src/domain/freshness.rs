@@ -1,7 +1,7 @@
 //! Whether a published page is good enough to serve.
 //!
-//! One function answers for the serving side and for the worker. If they disagreed, readers would ask for ever for a
-//! regeneration that the worker sees no need for.
+//! Serving function and worker use the same function. If they disagreed, readers would enqueue for
+//! ever a regeneration that the worker does not consider necessary.
 
 use everfresh_enqueue::Reason;
 
@@ -10,17 +10,18 @@ use crate::domain::invalidations::Invalidations;
 use crate::domain::page::Meta;
 use crate::domain::seconds;
 
-/// How long a page is said to be fresh while it is pinned, counted from now: short enough that a CDN notices the unpin.
+/// How long a page is said to be fresh while it is pinned, counted from now: short enough that a
+/// CDN notices the unpin.
 pub const PINNED_FRESH_MS: u64 = 60_000;
 
 /// A page from further in the future than this comes from a broken clock. Far above honest skew.
 pub const FUTURE_TOLERANCE_MS: u64 = 300_000;
 
-/// A row that does not say when its render began is taken to have begun this long before it finished: the longest a
-/// Lambda function runs.
+/// The render of a row without `source_ms` is assumed to have begun this long before it finished:
+/// the longest a Lambda function runs.
 pub const UNKNOWN_RENDER_MS: u64 = 900_000;
 
-/// What the running deployment asks of a page.
+/// What the running deployment requires of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Number of the running deployment.
@@ -31,7 +32,6 @@ pub struct Policy {
     pub epsilon_ms: u64,
 }
 
-/// What a page is to its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
     /// Serve it.
@@ -39,37 +39,31 @@ pub enum Freshness {
         /// Until this moment, which is later than now.
         until_ms: u64,
     },
-    /// Serve it, and ask for a new one.
-    Stale {
-        /// What made it stale.
-        why: Why,
-    },
+    /// Serve it, and enqueue a regeneration.
+    Stale { why: Why },
     /// Stale for longer than the route allows: wait for a new one first.
-    Expired {
-        /// What made it stale.
-        why: Why,
-    },
-    /// There has never been one.
+    Expired { why: Why },
+    /// It has never been published.
     Missing,
-    /// It was purged, and nothing but a `changed` request brings it back.
+    /// It was purged. Only a `changed` request brings it back.
     Gone,
 }
 
 /// What made a page stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Its time is over.
+    /// Its life is over.
     Age,
     /// Its path, a prefix or a tag was invalidated after its render began.
     Invalidated,
-    /// A deployment came after it.
+    /// An older deployment rendered it.
     Deployed,
     /// It claims to come from the future.
     Clock,
 }
 
 impl Freshness {
-    /// The reason under which a reader asks for regeneration; none if there is nothing to ask for.
+    /// The reason with which a reader enqueues a regeneration; none if none is needed.
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Freshness::Fresh { .. } | Freshness::Gone => None,
@@ -81,18 +75,20 @@ impl Freshness {
         }
     }
 
-    /// Whether there is nothing left to wish for as far as age goes.
+    /// Whether no regeneration is needed.
     pub fn satisfies(&self) -> bool {
         self.reason().is_none()
     }
 }
 
-/// What the page is at `now_ms`. META's `ttl` has no say: it only lets the table collect garbage.
+/// The page's freshness at `now_ms`. META's `ttl` does not matter: it only lets DynamoDB delete old
+/// rows.
 ///
 /// In this order:
 /// - no row is [`Freshness::Missing`], a tombstone [`Freshness::Gone`], whatever else is known;
-/// - a pinned page is fresh: an operator chose it, and asking for another one would be in vain;
-/// - a page whose render may have begun before its watermark is invalidated, and so is one whose life was set to zero;
+/// - a pinned page is fresh: an operator chose it, and no request would be rendered;
+/// - a page whose render may have begun before its watermark is invalidated, and so is one whose
+///   life was set to zero;
 /// - a page of an older deployment, from the future, or older than its life is stale;
 /// - a page that has been stale for `max_stale_seconds` is expired.
 pub fn freshness(
@@ -124,7 +120,8 @@ pub fn freshness(
     }
 }
 
-/// Whether the tenant's epoch is newer than the page, so that its own watermarks must be looked up.
+/// Whether the tenant's epoch is newer than the page, so that the page's own watermarks must be
+/// read.
 pub fn needs_watermarks(meta: &Meta, epoch_ms: Option<u64>, policy: &Policy, now_ms: u64) -> bool {
     epoch_ms.is_some_and(|epoch_ms| !began_after(meta, epoch_ms, policy.epsilon_ms, now_ms))
 }
@@ -140,7 +137,7 @@ fn stale_since(
     let generated_ms = seconds::to_ms(meta.generated_at);
     let ended_ms = fresh_until_ms(meta);
 
-    // ε whoever wrote the watermark: it is a reading of one clock, and `source_ms` is one of another.
+    // Always ε: the watermark is a reading of one clock, and `source_ms` is one of another.
     let newest_ms = health.path_watermark_ms.max(invalidations.watermark_ms);
     let invalidated_ms = newest_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms, now_ms));
     if let Some(at) = invalidated_ms {
@@ -151,13 +148,13 @@ fn stale_since(
         return Some((Why::Invalidated, generated_ms));
     }
     if generated_ms > now_ms.saturating_add(FUTURE_TOLERANCE_MS) {
-        // Nobody knows how old it is, so it may still be served.
+        // Its age is unknown, so it may still be served.
         return Some((Why::Clock, now_ms));
     }
     if now_ms >= ended_ms {
         return Some((Why::Age, ended_ms));
     }
-    // A row without a number is another language's: only its age tells.
+    // A row without a deployment number is foreign: only its age counts.
     if meta.deploy.is_some_and(|deploy| deploy < policy.deploy) {
         return Some((Why::Deployed, ended_ms));
     }
@@ -168,7 +165,8 @@ fn fresh_until_ms(meta: &Meta) -> u64 {
     seconds::to_ms(meta.generated_at.saturating_add(meta.revalidate_seconds))
 }
 
-/// Whether the render of `meta` surely began at or after `at_ms`, clocks being off by less than `epsilon_ms`.
+/// Whether the render of `meta` surely began at or after `at_ms`, clocks being off by less than
+/// `epsilon_ms`.
 fn began_after(meta: &Meta, at_ms: u64, epsilon_ms: u64, now_ms: u64) -> bool {
     let began_ms = match meta.believable_source_ms(now_ms, epsilon_ms) {
         Some(source_ms) => source_ms,

@@ -20,7 +20,7 @@ fn page(age_s: u64) -> Meta {
     }
 }
 
-/// The same as another language would write it.
+/// The same as a foreign writer would write it.
 fn foreign(age_s: u64) -> Meta {
     let ours = page(age_s);
     Meta { version: None, source_ms: None, deploy: None, ..ours }
@@ -79,13 +79,13 @@ fn without_max_stale_nothing_expires() {
 }
 
 #[test]
-fn ttl_in_the_past_has_no_say() {
+fn ttl_in_the_past_does_not_matter() {
     let meta = Meta { ttl: Some(1), ..page(0) };
     assert_eq!(plain(&meta), plain(&page(0)));
 }
 
 #[test]
-fn path_watermark_is_compared_with_the_source_not_with_the_end_of_the_render() {
+fn path_watermark_is_compared_with_the_start_of_the_render() {
     let meta = page(10);
     let source_ms = meta.source_ms.unwrap();
     assert!(matches!(by_path(&meta, source_ms - 2_000), Freshness::Fresh { .. }));
@@ -109,7 +109,7 @@ fn source_in_the_future_outlives_no_invalidation() {
 }
 
 #[test]
-fn epoch_newer_than_the_page_asks_for_its_watermarks_and_does_not_judge() {
+fn epoch_newer_than_the_page_needs_its_watermarks() {
     let meta = page(10);
     let source_ms = meta.source_ms.unwrap();
     assert!(!needs_watermarks(&meta, None, &POLICY, NOW));
@@ -121,7 +121,7 @@ fn epoch_newer_than_the_page_asks_for_its_watermarks_and_does_not_judge() {
 }
 
 #[test]
-fn foreign_row_is_trusted_only_if_its_render_surely_began_after_the_watermark() {
+fn foreign_row_counts_if_its_render_surely_followed_the_watermark() {
     let meta = foreign(0);
     let began_ms = NOW - UNKNOWN_RENDER_MS;
     assert!(matches!(by_path(&meta, began_ms - 2_000), Freshness::Fresh { .. }));
@@ -132,7 +132,7 @@ fn foreign_row_is_trusted_only_if_its_render_surely_began_after_the_watermark() 
 }
 
 #[test]
-fn version_of_a_worker_without_a_trusted_clock_is_treated_like_a_foreign_one() {
+fn version_without_source_is_treated_like_a_foreign_row() {
     let meta = Meta { source_ms: None, ..page(0) };
     assert!(!meta.is_foreign());
     assert_eq!(by_tag(&meta, NOW - 1_000), INVALIDATED);
@@ -173,14 +173,14 @@ fn page_of_an_older_deployment_is_stale_and_of_a_newer_one_is_not() {
 }
 
 #[test]
-fn pinned_page_is_fresh_whatever_its_age_deployment_and_watermarks() {
+fn pinned_page_is_fresh_despite_age_deployment_and_watermarks() {
     let meta = Meta { deploy: Some(1), revalidate_seconds: 0, ..page(10_000_000) };
     let fresh = Freshness::Fresh { until_ms: NOW + PINNED_FRESH_MS };
     assert_eq!(judge(&meta, &pinned(), Some(NOW)), fresh);
 }
 
 #[test]
-fn purged_page_is_gone_until_somebody_publishes_again() {
+fn purged_page_is_gone_until_published_again() {
     let meta = Meta { tombstone: true, status: Some(410), ..page(10_000_000) };
     assert_eq!(judge(&meta, &pinned(), Some(NOW)), Freshness::Gone);
     let answered_410 = Meta { status: Some(410), ..page(0) };
@@ -188,7 +188,7 @@ fn purged_page_is_gone_until_somebody_publishes_again() {
 }
 
 #[test]
-fn clock_that_jumped_back_a_little_does_not_lengthen_a_life() {
+fn clock_that_jumped_back_does_not_lengthen_a_life() {
     let meta = Meta { generated_at: NOW / 1000 + 200, ..page(0) };
     assert_eq!(plain(&meta), Freshness::Fresh { until_ms: NOW + 60_000 });
 }
@@ -206,7 +206,7 @@ fn row_from_the_far_future_is_stale_but_served() {
 }
 
 #[test]
-fn readers_ask_for_the_right_reason() {
+fn freshness_gives_the_reason_to_enqueue() {
     let cases = [
         (Freshness::Fresh { until_ms: 1 }, None),
         (Freshness::Gone, None),
@@ -246,7 +246,7 @@ fn badness(freshness: Freshness) -> u8 {
 
 proptest! {
     #[test]
-    fn a_page_never_gets_better_by_waiting(
+    fn page_never_gets_fresher_by_waiting(
         meta in any_meta(),
         path_watermark_ms in prop::option::of(0..200_000u64),
         watermark_ms in prop::option::of(0..200_000u64),
@@ -254,7 +254,7 @@ proptest! {
         now_ms in 0..400_000u64,
         later_ms in 0..400_000u64,
     ) {
-        // Beyond the tolerance a clock is wrong, and time heals that.
+        // Beyond the tolerance a clock is wrong, and the page recovers as time passes.
         prop_assume!(meta.generated_at * 1000 <= now_ms + FUTURE_TOLERANCE_MS);
         prop_assume!(meta.believable_source_ms(now_ms, POLICY.epsilon_ms) == meta.source_ms);
         let health = Health { path_watermark_ms, ..Health::default() };
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn fresh_lasts_until_the_moment_it_names(meta in any_meta(), now_ms in 0..400_000u64) {
+    fn page_is_fresh_until_the_stated_moment(meta in any_meta(), now_ms in 0..400_000u64) {
         let at = |now_ms| {
             freshness(Some(&meta), &Health::default(), &Invalidations::default(), &POLICY, now_ms)
         };
@@ -294,7 +294,7 @@ proptest! {
     }
 
     #[test]
-    fn tag_invalidation_is_never_missed_under_any_clock_error_below_epsilon(
+    fn tag_invalidation_is_not_missed_under_clock_error_below_epsilon(
         began_ms in 10_000..100_000u64,
         error_ms in -1_999..2_000i64,
         watermark_ms in 10_000..100_000u64,

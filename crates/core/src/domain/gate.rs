@@ -1,6 +1,6 @@
-//! The publish gate: what of an origin's answers may become a page for everybody.
+//! The publish gate: which of an origin's responses may become a public page.
 //!
-//! An answer that fails here never replaces the page that is there.
+//! A response that is refused here never replaces the published page.
 
 use serde::Deserialize;
 
@@ -10,61 +10,56 @@ use crate::domain::headers::HeaderError;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page_key::{CanonicalPath, NormalPath};
 
-/// The largest body by default. Base64 makes four thirds of it, and a Lambda function answers with at most 6 MB.
+/// The largest body by default. Base64 makes four thirds of it, and a Lambda function answers with
+/// at most 6 MB.
 pub const MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
 
-/// How long "not found", "gone" and "moved" are believed, at most.
+/// The longest life of "not found", "gone" and "moved".
 pub const SHORT_LIFE_SECONDS: u64 = 30;
 
-/// The headers by which an origin says who may keep an answer.
+/// The headers with which an origin restricts caching.
 const CACHE_CONTROLS: [(&str, Syntax); 3] = [
     ("cache-control", Syntax::CacheControl),
     ("cdn-cache-control", Syntax::WithParameters),
     ("surrogate-control", Syntax::WithParameters),
 ];
 
-/// What a route asks of a page's body beyond the rules for all. Applies to status 200.
+/// A route's requirements on a page's body, beyond those for all routes. They apply to status 200.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateRules {
     /// At least so many bytes.
     pub min_bytes: u64,
-    /// At most this part of the previous size may vanish: with 0.5, half of it.
+    /// The largest allowed loss of the previous size: 0.5 allows half of it.
     pub max_shrink: Option<f64>,
     /// This text must occur.
     pub must_contain: Option<String>,
 }
 
-/// Everything an answer is measured by.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
-    /// The page it is for.
     pub page: &'a CanonicalPath,
-    /// The route's own rules.
     pub rules: &'a GateRules,
     /// The tenant's host names: where a redirect may lead.
     pub hosts: &'a [String],
-    /// The largest body.
     pub max_bytes: u64,
     /// Size of the published body, if its status was 200.
     pub previous_bytes: Option<u64>,
 }
 
-/// An answer that may be published.
+/// A response that may be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// What to publish.
     pub artifact: Artifact,
-    /// How long it is fresh.
     pub life: Life,
 }
 
-/// How long an answer is fresh.
+/// How long a response is fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// As long as the route says.
     Route,
-    /// Not longer than [`SHORT_LIFE_SECONDS`]: what is missing now may be there soon.
+    /// At most [`SHORT_LIFE_SECONDS`]: a page that is missing now may exist soon.
     Short,
 }
 
@@ -78,51 +73,29 @@ impl Life {
     }
 }
 
-/// Why an answer may not be published.
+/// Why a response may not be published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A status that is no page for everybody: errors, 204, partial answers, temporary redirects, log-in walls.
+    /// Errors, 204, partial responses, temporary redirects, log-in walls.
     #[error("status {status} is not published")]
-    Status {
-        /// The status.
-        status: u16,
-    },
+    Status { status: u16 },
     /// Status 200 without a body.
     #[error("body is empty")]
     Empty,
-    /// Another length than announced.
-    #[error("body has {actual} bytes, announced were {declared}")]
-    Truncated {
-        /// Announced.
-        declared: u64,
-        /// Arrived.
-        actual: u64,
-    },
-    /// Beyond the cap.
+    #[error("body has {actual} bytes, declared were {declared}")]
+    Truncated { declared: u64, actual: u64 },
     #[error("body has {bytes} bytes, allowed are {allowed}")]
-    TooLarge {
-        /// Its length.
-        bytes: u64,
-        /// The cap.
-        allowed: u64,
-    },
-    /// It sets a cookie, so it is one reader's.
-    #[error("answer sets a cookie")]
+    TooLarge { bytes: u64, allowed: u64 },
+    /// It may be meant for one reader only.
+    #[error("response sets a cookie")]
     SetCookie,
     /// `private` or `no-store`.
-    #[error("answer is marked {directive}")]
-    NotShared {
-        /// The directive.
-        directive: &'static str,
-    },
-    /// A header that says who may keep the answer, and cannot be read.
-    #[error("{header} cannot be parsed, so the answer counts as private")]
-    BadCacheControl {
-        /// Its name.
-        header: &'static str,
-    },
+    #[error("response is marked {directive}")]
+    NotShared { directive: &'static str },
+    #[error("{header} cannot be parsed, so the response counts as private")]
+    BadCacheControl { header: &'static str },
     /// It varies by something that is not part of the page's key.
-    #[error("answer varies by {header}")]
+    #[error("response varies by {header}")]
     Varies {
         /// `*`, `cookie` or `authorization`.
         header: &'static str,
@@ -133,29 +106,18 @@ pub enum Refusal {
     /// Headers that cannot be stored.
     #[error(transparent)]
     Headers(#[from] HeaderError),
-    /// Fewer bytes than the route asks for.
-    #[error("body has {bytes} bytes, the route asks for {min_bytes}")]
-    TooSmall {
-        /// Its length.
-        bytes: u64,
-        /// The route's `min_bytes`.
-        min_bytes: u64,
-    },
+    #[error("body has {bytes} bytes, the route requires {min_bytes}")]
+    TooSmall { bytes: u64, min_bytes: u64 },
     /// Much smaller than the published one.
     #[error("body shrank from {previous_bytes} to {bytes} bytes, more than the route allows")]
-    Shrunk {
-        /// Its length.
-        bytes: u64,
-        /// Length of the published one.
-        previous_bytes: u64,
-    },
+    Shrunk { bytes: u64, previous_bytes: u64 },
     /// The route's `must_contain` does not occur.
-    #[error("body lacks the text that the route asks for")]
+    #[error("body lacks the text that the route requires")]
     MarkerMissing,
     /// A redirect without a usable target, or out of the tenant's hosts.
     #[error("redirect leads nowhere or to another site")]
     BadRedirect,
-    /// A redirect to the page itself: readers would turn in a circle.
+    /// A redirect to the page itself: an endless loop for readers.
     #[error("redirect leads to its own page")]
     RedirectLoop,
 }
@@ -184,10 +146,8 @@ impl Refusal {
 }
 
 impl Gate<'_> {
-    /// Lets the answer through, or says why not.
-    ///
-    /// Published are 200, 404 and 410, and the permanent redirects 301 and 308 within the tenant's hosts. A temporary
-    /// redirect is not: it is how origins send one reader to a log-in page.
+    /// Published are 200, 404 and 410, and the permanent redirects 301 and 308 within the tenant's
+    /// hosts. A temporary redirect is not: it is how origins send one reader to a log-in page.
     pub fn check(&self, mut rendered: Rendered) -> Result<Passed, Refusal> {
         let life = match rendered.status {
             200 => Life::Route,
@@ -202,7 +162,7 @@ impl Gate<'_> {
             _ => {}
         }
         if !matches!(rendered.status, 301 | 308) {
-            // Means nothing there, and nobody checked where it leads.
+            // Meaningless with another status, and its target was not checked.
             rendered.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("location"));
         }
         let artifact = Artifact::new(rendered)?;
@@ -235,7 +195,7 @@ impl Gate<'_> {
         let path = self.path_within_hosts(location).ok_or(Refusal::BadRedirect)?;
         let path = path.split_once('#').map_or(path, |(path, _)| path);
         let target = NormalPath::parse(path).map_err(|_| Refusal::BadRedirect)?;
-        // Whatever the query: parameters that do not count would lead back here.
+        // Whatever the query: dropped parameters would lead back to this page.
         if target.path() == self.page.path() {
             return Err(Refusal::RedirectLoop);
         }

@@ -11,15 +11,15 @@ fn rendered(status: u16, headers: &[(&str, &str)], body: &str) -> Rendered {
     Rendered { status, headers, body, declared_bytes: None }
 }
 
-fn check_with(rules: GateRules, previous_bytes: Option<u64>, answer: Rendered) -> Result<Passed, Refusal> {
+fn check_with(rules: GateRules, previous_bytes: Option<u64>, response: Rendered) -> Result<Passed, Refusal> {
     let page = CanonicalPath::stored("/products/42?color=red").unwrap();
     let hosts = ["www.acme.example".to_owned()];
     let gate = Gate { page: &page, rules: &rules, hosts: &hosts, max_bytes: 100, previous_bytes };
-    gate.check(answer)
+    gate.check(response)
 }
 
-fn check(answer: Rendered) -> Result<Passed, Refusal> {
-    check_with(GateRules::default(), None, answer)
+fn check(response: Rendered) -> Result<Passed, Refusal> {
+    check_with(GateRules::default(), None, response)
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn every_other_status_keeps_the_last_good_page() {
 }
 
 #[test]
-fn answers_meant_for_one_reader_are_refused() {
+fn responses_meant_for_one_reader_are_refused() {
     use Refusal::*;
     let private = NotShared { directive: "private" };
     let no_store = NotShared { directive: "no-store" };
@@ -125,7 +125,7 @@ fn harmless_headers_pass() {
 }
 
 #[test]
-fn address_without_redirect_is_not_replayed() {
+fn location_without_redirect_is_not_replayed() {
     let passed = check(rendered(404, &[("Location", "https://evil.example/")], HTML)).unwrap();
     assert_eq!(passed.artifact.headers(), []);
 }
@@ -137,7 +137,7 @@ fn headers_that_cannot_be_replayed_are_refused() {
 }
 
 #[test]
-fn lying_length_is_refused_in_both_directions() {
+fn wrong_content_length_is_refused() {
     for declared in [17, 19] {
         let mut answer = rendered(200, &[], HTML);
         answer.declared_bytes = Some(declared);
@@ -241,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn what_passes_carries_only_listed_headers(
+    fn passed_response_has_only_listed_headers(
         names in prop::collection::vec("[A-Za-z-]{1,20}|content-type|x-robots-tag|link", 0..6),
     ) {
         let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v")).collect();

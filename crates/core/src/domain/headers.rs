@@ -1,8 +1,8 @@
 //! Which of an origin's headers are stored with a page and replayed to every reader.
 //!
-//! A fixed list: what is not on it is dropped. Never on it: `Set-Cookie`, which is one reader's; `Cache-Control`, `ETag`,
-//! `Last-Modified`, `Age`, `Date` and `Vary`, which the serving side answers for itself; and everything that belongs to
-//! one connection.
+//! A fixed list; all others are dropped. Never on it: `Set-Cookie`, which is meant for one reader;
+//! `Cache-Control`, `ETag`, `Last-Modified`, `Age`, `Date` and `Vary`, which the serving function
+//! sets itself; and every hop-by-hop header.
 
 /// Names that are stored, in lower case and sorted.
 pub const STORED: [&str; 14] = [
@@ -22,11 +22,12 @@ pub const STORED: [&str; 14] = [
     "x-robots-tag",
 ];
 
-/// Of those, the ones that may stand there several times.
+/// Of those, the ones that may occur several times.
 const REPEATABLE: [&str; 4] =
     ["content-security-policy", "content-security-policy-report-only", "link", "x-robots-tag"];
 
-/// The most that stored headers may take, names and values together. They live on META, next to the rest of it.
+/// Limit of the stored headers in bytes, names and values together. META, which stores them, has its
+/// own limit of 400 KB.
 pub const MAX_STORED_BYTES: usize = 16 * 1024;
 
 /// Why a page's headers cannot be stored.
@@ -34,22 +35,12 @@ pub const MAX_STORED_BYTES: usize = 16 * 1024;
 pub enum HeaderError {
     /// A value with control characters or outside ASCII.
     #[error("header {name} has characters that cannot be replayed")]
-    BadValue {
-        /// Its name.
-        name: &'static str,
-    },
-    /// A header given twice that has one meaning.
+    BadValue { name: &'static str },
+    /// A header that may occur only once.
     #[error("header {name} occurs twice")]
-    Repeated {
-        /// Its name.
-        name: &'static str,
-    },
-    /// All of them together are too long.
+    Repeated { name: &'static str },
     #[error("stored headers have {bytes} bytes, allowed are {MAX_STORED_BYTES}")]
-    TooLarge {
-        /// Their length.
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
 }
 
 /// The headers to store, in lower case, sorted by name; those of one name keep their order.
@@ -75,7 +66,8 @@ pub fn stored(headers: &[(String, String)]) -> Result<Vec<(String, String)>, Hea
     Ok(kept)
 }
 
-/// Of headers that others wrote, those that may be replayed: each judged by itself, and of those that have one meaning the first.
+/// Of the headers on a foreign row, those that may be replayed: each checked by itself, and the
+/// first of those that may occur only once.
 pub fn replayable(headers: &[(String, String)]) -> Vec<(String, String)> {
     let mut kept: Vec<(String, String)> = Vec::new();
     let mut bytes = 0;
@@ -160,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_others_wrote_the_replayable_part_is_kept() {
+    fn foreign_headers_keep_their_replayable_part() {
         let long = "x".repeat(MAX_STORED_BYTES);
         let kept = replayable(&headers(&[
             ("set-cookie", "a=1"),

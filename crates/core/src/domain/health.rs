@@ -1,17 +1,18 @@
 //! Failures, pin and path invalidation of a page.
 
-/// State of a page that other writers of META must not erase: row `HEALTH`. The default is a page without one.
+/// State of a page that other writers of META must not erase: row `HEALTH`. The default is a page
+/// without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Failures since the last success.
     pub failures: u32,
     /// No attempt before this moment: the cooldown.
     pub next_attempt_ms: Option<u64>,
-    /// Since when the published version is held fast.
+    /// Since when the published version is pinned.
     pub pinned_at_ms: Option<u64>,
     /// The last `changed` request that met the pin.
     pub wanted_at_ms: Option<u64>,
-    /// The page was invalidated by path at this moment.
+    /// When the page was last invalidated by path.
     pub path_watermark_ms: Option<u64>,
 }
 
@@ -22,7 +23,6 @@ const COOLDOWN_FIRST_MS: u64 = 5_000;
 const COOLDOWN_MAX_MS: u64 = 15 * 60 * 1000;
 
 impl Health {
-    /// Whether the published version is held fast.
     pub fn pinned(&self) -> bool {
         self.pinned_at_ms.is_some()
     }
@@ -32,7 +32,8 @@ impl Health {
         self.next_attempt_ms.filter(|until| *until > now_ms)
     }
 
-    /// The same page after one more failure. Up to a quarter is added to the cooldown by `jitter`, any number.
+    /// The page's health after one more failure. `jitter`, any number, adds up to a quarter to the
+    /// cooldown.
     #[must_use]
     pub fn after_failure(self, now_ms: u64, jitter: u32) -> Self {
         let doublings = self.failures.min(20);

@@ -1,20 +1,15 @@
 //! Invalidation by tag and by path prefix.
 //!
-//! A tenant's invalidations are one partition: an epoch row, and one row per tag and per prefix with the moment it was
-//! last invalidated, its watermark. The epoch is the newest watermark of all, so a page that is newer than the epoch
-//! needs no further look. However many pages carry a tag, invalidating it is one transaction.
+//! A tenant's invalidations are one partition: an epoch row, and one row per tag and per prefix
+//! with the moment it was last invalidated, its watermark. The epoch is the newest watermark of
+//! all, so a page that is newer than the epoch needs no further read. However many pages carry a
+//! tag, invalidating it is one transaction.
 
+use crate::domain::keys;
 use crate::domain::page_key::{CanonicalPath, MAX_SORT_KEY_BYTES};
-use crate::domain::tag::Tag;
 
-/// Sort key of the epoch row.
-pub const EPOCH_SK: &str = "EPOCH";
-
-/// What stands before a prefix in the sort key of its watermark.
-const PREFIX_SK: &str = "PREFIX#";
-
-/// A path prefix. It covers whole segments: `/products` covers `/products`, `/products/` and `/products/42`, not
-/// `/products-old`. Queries do not matter. At most [`Prefix::MAX_BYTES`] long.
+/// A path prefix. It covers whole segments: `/products` covers `/products`, `/products/` and
+/// `/products/42`, not `/products-old`. Queries do not matter. At most [`Prefix::MAX_BYTES`] long.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix(String);
 
@@ -26,22 +21,22 @@ pub enum PrefixError {
         "prefix has {bytes} bytes, allowed are {}: invalidate a shorter one, or the page by its path",
         Prefix::MAX_BYTES
     )]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
 }
 
 impl Prefix {
-    /// The longest prefix, in bytes: a longer one's watermark would have a sort key that DynamoDB does not take.
-    pub const MAX_BYTES: usize = MAX_SORT_KEY_BYTES - PREFIX_SK.len();
+    /// The longest prefix, in bytes: a longer one's watermark would have a sort key that DynamoDB
+    /// does not take.
+    pub const MAX_BYTES: usize = MAX_SORT_KEY_BYTES - keys::PREFIX.len();
 
-    /// The prefix that covers `path` and everything below it. A path may be longer than a prefix can be.
+    /// The prefix that covers `path` and everything below it. A path may be longer than a prefix
+    /// can be.
     pub fn of(path: &CanonicalPath) -> Result<Self, PrefixError> {
         Self::parse(whole(path))
     }
 
-    /// Every prefix that covers `path`, the shortest first. Nobody can have invalidated one that is too long, so none is here.
+    /// Every prefix that covers `path`, the shortest first. Without those that are too long, which
+    /// cannot have been invalidated.
     pub fn covering(path: &CanonicalPath) -> Vec<Self> {
         let whole = whole(path);
         let mut prefixes = vec!["/"];
@@ -59,14 +54,8 @@ impl Prefix {
         Ok(Self(text.to_owned()))
     }
 
-    /// The prefix as text.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// Sort key of its watermark.
-    pub fn sk(&self) -> String {
-        format!("{PREFIX_SK}{}", self.0)
     }
 }
 
@@ -79,26 +68,18 @@ fn whole(path: &CanonicalPath) -> &str {
     }
 }
 
-/// Sort keys of every watermark that can concern a page. Each is one that DynamoDB takes: it would refuse to read all of them for one that
-/// is too long.
-pub fn watermark_sks(path: &CanonicalPath, tags: &[Tag]) -> Vec<String> {
-    let tags = tags.iter().map(Tag::sk);
-    let prefixes = Prefix::covering(path);
-    tags.chain(prefixes.iter().map(Prefix::sk)).collect()
-}
-
 /// What a tenant's invalidations say about one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Invalidations {
     /// The newest watermark of the whole tenant; none if nothing was ever invalidated.
     pub epoch_ms: Option<u64>,
-    /// The newest watermark among the page's tags and prefixes. None if there is none, or if the epoch was old enough
-    /// that nobody looked.
+    /// The newest watermark among the page's tags and prefixes. None if there is none, or if the
+    /// epoch was so old that it was not read.
     pub watermark_ms: Option<u64>,
 }
 
 impl Invalidations {
-    /// The epoch together with the watermarks that were found under [`watermark_sks`].
+    /// The epoch together with the watermarks that were found for its tags and prefixes.
     pub fn new(epoch_ms: Option<u64>, watermarks_ms: impl IntoIterator<Item = u64>) -> Self {
         Self { epoch_ms, watermark_ms: watermarks_ms.into_iter().max() }
     }
@@ -133,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn prefix_whose_sort_key_would_be_too_long_is_refused_and_not_looked_up() {
+    fn prefix_too_long_for_a_sort_key_is_refused_and_not_read() {
         let longest = format!("/a/{}", "x".repeat(Prefix::MAX_BYTES - 3));
-        assert_eq!(Prefix::of(&path(&longest)).unwrap().sk().len(), MAX_SORT_KEY_BYTES);
+        assert!(Prefix::of(&path(&longest)).is_ok());
         assert_eq!(covering(&longest), ["/", "/a", &longest]);
         for more in 1..=7 {
             let long = format!("{longest}{}", "y".repeat(more));
@@ -147,14 +128,6 @@ mod tests {
         // Neither a trailing slash nor a query counts.
         assert!(Prefix::of(&path(&format!("{longest}/"))).is_ok());
         assert!(Prefix::of(&path(&format!("{longest}?a=bc"))).is_ok());
-    }
-
-    #[test]
-    fn lookup_asks_for_tags_and_prefixes_and_nothing_else() {
-        let tags = [Tag::parse("products").unwrap(), Tag::parse("product-42").unwrap()];
-        let sks = watermark_sks(&path("/products/42"), &tags);
-        let expected = ["TAG#products", "TAG#product-42", "PREFIX#/", "PREFIX#/products", "PREFIX#/products/42"];
-        assert_eq!(sks, expected);
     }
 
     #[test]

@@ -1,32 +1,32 @@
 //! The lease: the expiring, exclusive right to publish a page's next version.
 //!
-//! The lease saves work; it does not keep order. A delayed duplicate of an old write to the LOCK row can hand out the
-//! right twice, and then the condition on META refuses the second commit (I2).
+//! The lease saves work; it does not order commits. A delayed duplicate of an old write to the LOCK
+//! row can grant it twice, and then the condition on META refuses the second commit (I2).
 
 use crate::domain::page::LockRow;
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 
-/// How much longer than the lease its row lives. Far above clock skew, so that no reader depends on when it is deleted.
+/// How much longer than the lease its row lives. Far above clock skew, so that no reader depends on
+/// when it is deleted.
 pub const TTL_BUFFER_S: u64 = 3600;
 
-/// Names one holder of a lease: 32 hex digits of chance, never used twice.
+/// Identifies one holder of a lease: 32 random hex digits, never used twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseToken(String);
 
 impl LeaseToken {
-    /// The token for 128 random bits.
     pub fn new(random: u128) -> Self {
         Self(format!("{random:032x}"))
     }
 
-    /// The token as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A lease that was granted. It cannot be copied: commit and release take it by value, so it is used once.
+/// A lease that was acquired. It cannot be copied: commit and release take it by value, so it is
+/// used once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lease {
     page: PageKey,
@@ -41,28 +41,20 @@ impl Lease {
         Self { page, token, expires_at }
     }
 
-    /// Counts the lease from now on. A clock that jumped back does not shorten it.
+    /// Extends the lease from now on. A clock that jumped back does not shorten it.
     pub fn renew(&mut self, now_ms: u64, length_ms: u64) {
         let expires_at = seconds::ceil(now_ms.saturating_add(length_ms));
         self.expires_at = self.expires_at.max(expires_at);
     }
 
-    /// The page it is for.
     pub fn page(&self) -> &PageKey {
         &self.page
     }
 
-    /// What proves the right.
     pub fn token(&self) -> &LeaseToken {
         &self.token
     }
 
-    /// Whether the right has not run out. At the very second of its expiry it has.
-    pub fn held(&self, now_ms: u64) -> bool {
-        held(self.expires_at, now_ms)
-    }
-
-    /// The row that stands for this lease.
     pub fn row(&self) -> LockRow {
         LockRow {
             lease_token: self.token.0.clone(),
@@ -70,11 +62,6 @@ impl Lease {
             ttl: Some(self.expires_at.saturating_add(TTL_BUFFER_S)),
         }
     }
-}
-
-/// Held iff `expires_at > now`.
-pub(crate) fn held(expires_at: u64, now_ms: u64) -> bool {
-    expires_at > seconds::floor(now_ms)
 }
 
 #[cfg(test)]
@@ -99,8 +86,8 @@ mod tests {
     fn lease_ends_exactly_at_its_expiry() {
         let lease = lease(1_000, 30_000);
         assert_eq!(lease.row().lease_expires_at, 31);
-        assert!(lease.held(30_999));
-        assert!(!lease.held(31_000));
+        assert!(lease.row().held(30_999));
+        assert!(!lease.row().held(31_000));
     }
 
     #[test]
@@ -126,14 +113,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lease_lasts_at_least_as_long_as_asked_and_less_than_a_second_more(
+        fn lease_lasts_its_length_and_less_than_a_second_more(
             now_ms in 0..4_000_000_000_000u64,
             length_ms in 1..900_000u64,
         ) {
             let lease = lease(now_ms, length_ms);
-            prop_assert!(lease.held(now_ms + length_ms - 1));
-            prop_assert!(!lease.held(now_ms + length_ms + 999));
-            prop_assert_eq!(lease.held(now_ms), lease.row().held(now_ms));
+            prop_assert!(lease.row().held(now_ms + length_ms - 1));
+            prop_assert!(!lease.row().held(now_ms + length_ms + 999));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What became of a request.
+//! Outcomes of an attempt to handle a request.
 
 use crate::domain::version::Version;
 
-/// What became of one message, this time.
+/// The result of one delivery of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A new version was published, or a tag's watermark was written.
@@ -10,47 +10,37 @@ pub enum Outcome {
         /// The version; a tag request has none.
         version: Option<Version>,
     },
-    /// The render gave what was there; a new version says so.
-    Unchanged {
-        /// The version.
-        version: Version,
-    },
-    /// The published version is good enough for this request. Nothing was written.
+    /// The content did not change; it was published again as a new version.
+    Unchanged { version: Version },
+    /// The published version covers this request. Nothing was written.
     AlreadyCovered,
-    /// This very request was completed before.
+    /// This request was completed before.
     Replayed,
     /// It cannot be handled now; nothing was tried.
-    Busy {
-        /// What stands in the way.
-        why: Busy,
-    },
-    /// The published version began too close to the moment the message was sent to tell which was first.
+    Busy { why: Busy },
+    /// The published version's render began so close to the sending of the message that their order
+    /// cannot be decided.
     TooClose {
         /// From this moment on a render is surely later.
         until_ms: u64,
     },
-    /// Somebody else published while this one was rendered.
+    /// Another worker published while this one rendered.
     Superseded,
-    /// The page is held fast.
     Pinned {
         /// HEALTH now says that a change is waiting; only `changed` requests need that.
         wanted_recorded: bool,
     },
     /// The attempt failed, and the record says so.
     Failed {
-        /// Why.
         class: ErrorClass,
         /// When the page's cooldown ends.
         next_attempt_ms: u64,
     },
     /// It will never be handled.
-    Rejected {
-        /// Why.
-        reason: RejectReason,
-    },
+    Rejected { reason: RejectReason },
 }
 
-/// What stands in the way of a request for now.
+/// Why a request cannot be handled now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
     /// Another worker holds the page's lease.
@@ -68,27 +58,26 @@ pub enum Busy {
         /// When it may be tried again.
         until_ms: u64,
     },
-    /// An operator paused everything, or this tenant.
-    Paused,
-    /// The lease went to somebody else while rendering.
+    /// Another worker took the lease over while this one rendered.
     LostLease,
     /// Too little time is left in this invocation to begin.
     NoTime,
-    /// The sender computed another page for this message: its configuration differs from mine.
+    /// The sender computed another page for this message: its configuration differs from this
+    /// worker's.
     OtherPage,
     /// A newer deployment rendered the page; a worker of that deployment must handle this.
     OlderDeploy,
-    /// A cache at the origin answered with what was made before the change.
+    /// A cache at the origin answered with a response from before the change.
     OriginStale {
-        /// When to ask again.
+        /// When to render again.
         until_ms: u64,
     },
-    /// The page is published, but the CDN or the subscribers have not been told.
+    /// The page is published, but CDN or subscribers have not been notified.
     NotificationPending {
-        /// Whether this attempt published it, and not one before it.
+        /// Whether this attempt published it, and not an earlier one.
         published: bool,
     },
-    /// The table, the bucket or the queue cannot be reached, or its answer stayed unknown.
+    /// The table, the bucket or the queue cannot be reached, or the result stayed unknown.
     Unavailable,
 }
 
@@ -101,7 +90,7 @@ pub enum ErrorClass {
     OriginUnreachable,
     /// The origin did not answer in time.
     OriginTimeout,
-    /// The origin's address may not be asked.
+    /// The origin's address may not be requested.
     OriginForbidden,
     /// The publish gate refused the answer.
     Gate,
@@ -112,7 +101,6 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// All classes.
     pub const ALL: [ErrorClass; 7] = [
         ErrorClass::OriginStatus,
         ErrorClass::OriginUnreachable,
@@ -136,12 +124,12 @@ impl ErrorClass {
         }
     }
 
-    /// The class with that word. A word from a newer version is `None`, which counts as retryable.
+    /// `None` for a word of a newer version, which counts as retryable.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == word)
     }
 
-    /// Whether trying again may help. It does not against a configuration that points at a forbidden address.
+    /// Whether another attempt may succeed. Not if the configuration points at a forbidden address.
     pub fn retryable(self) -> bool {
         match self {
             ErrorClass::OriginForbidden => false,
@@ -166,7 +154,6 @@ pub enum RejectReason {
     BadPath,
     /// No route matches the path.
     NoRoute,
-    /// The tag is malformed.
     BadTag,
     /// The key is malformed, or was used for another request before.
     KeyConflict,
@@ -174,9 +161,9 @@ pub enum RejectReason {
     Attempts,
     /// An attempt failed in a way that no further attempt changes.
     NotRetryable,
-    /// A cache at the origin gave, time after time, what was made before the change.
+    /// A cache at the origin repeatedly answered with a response from before the change.
     OriginStale,
-    /// It was put off until it would soon have vanished from the queue.
+    /// It was retried until shortly before the queue would have deleted it.
     Waited,
 }
 
@@ -214,20 +201,6 @@ impl Outcome {
             Outcome::Rejected { .. } => "rejected",
         }
     }
-
-    /// Whether the attempt counts against the limit. If not, a claim that was taken is given back.
-    pub fn counts_as_attempt(&self) -> bool {
-        match self {
-            Outcome::Committed { .. } | Outcome::Unchanged { .. } | Outcome::Failed { .. } => true,
-            Outcome::AlreadyCovered
-            | Outcome::Replayed
-            | Outcome::Busy { .. }
-            | Outcome::TooClose { .. }
-            | Outcome::Superseded
-            | Outcome::Pinned { .. }
-            | Outcome::Rejected { .. } => false,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -240,29 +213,5 @@ mod tests {
             assert_eq!(ErrorClass::parse(class.as_str()), Some(class));
         }
         assert_eq!(ErrorClass::parse("from_a_newer_version"), None);
-    }
-
-    #[test]
-    fn waiting_is_not_an_attempt() {
-        let whys = [
-            Busy::Lease { until_ms: 1 },
-            Busy::Claim { until_ms: 1 },
-            Busy::Cooldown { until_ms: 1 },
-            Busy::Paused,
-            Busy::LostLease,
-            Busy::NoTime,
-            Busy::OtherPage,
-            Busy::OlderDeploy,
-            Busy::OriginStale { until_ms: 1 },
-            Busy::NotificationPending { published: true },
-            Busy::Unavailable,
-        ];
-        for why in whys {
-            assert!(!Outcome::Busy { why }.counts_as_attempt());
-        }
-        assert!(!Outcome::TooClose { until_ms: 1 }.counts_as_attempt());
-        assert!(!Outcome::Superseded.counts_as_attempt());
-        let failed = Outcome::Failed { class: ErrorClass::Gate, next_attempt_ms: 1 };
-        assert!(failed.counts_as_attempt());
     }
 }

@@ -2,35 +2,36 @@
 
 use crate::domain::digest::Digest;
 use crate::domain::events::Event;
-use crate::domain::lease;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::seconds;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;
 
-/// In `pending_notification`, where a key would stand: whichever request comes next tells. An operator tells nobody outside. Readers of what is
-/// pinned or purged ask for nothing, so whoever does that to a page sends a request too: `expired` will do.
+/// In `pending_notification`, in place of a request's key: the next request of any key sends the
+/// notification. Operator commands send none themselves, and readers of a pinned or purged page
+/// enqueue nothing, so an operator enqueues a request too (`expired`).
 pub const ANY_REQUEST: &str = "";
 
 /// The published version: row `META`.
 ///
-/// The first five fields are shared with other languages, whose helpers replace the row whole and drop the rest.
+/// The first five fields are shared with other languages, whose writers replace the whole row and
+/// drop the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Where the body is: a plain object key or `s3://bucket/key`.
     pub s3_key: String,
     /// When the generation finished, in seconds. For freshness only.
     pub generated_at: u64,
-    /// How long it is fresh, jitter included. Zero says that it was invalidated.
+    /// How long it is fresh, jitter included. Zero: it was invalidated.
     pub revalidate_seconds: u64,
     /// The ETag, quotes included.
     pub etag: Option<String>,
     /// When the row may be deleted. Readers ignore it.
     pub ttl: Option<u64>,
-    /// This commit. Absent on another language's row.
+    /// This commit. Absent on a foreign row.
     pub version: Option<Version>,
-    /// The moment just before the render began to read its source, or an earlier one where the clock could not be trusted. Absent on
-    /// another language's row.
+    /// The moment just before the render began to read its source, or an earlier one where the
+    /// clock could not be trusted. Absent on a foreign row.
     pub source_ms: Option<u64>,
     /// When the content last changed, in seconds: Last-Modified.
     pub modified_at: Option<u64>,
@@ -38,11 +39,9 @@ pub struct Meta {
     pub status: Option<u16>,
     /// Stored headers, to be replayed.
     pub headers: Vec<(String, String)>,
-    /// SHA-256 of the body.
     pub body_digest: Option<Digest>,
     /// Digest of status, headers and body: equal means nothing changed.
     pub artifact_digest: Option<Digest>,
-    /// Length of the body.
     pub body_bytes: Option<u64>,
     /// Tags that the page carries.
     pub tags: Vec<Tag>,
@@ -50,35 +49,39 @@ pub struct Meta {
     pub deploy: Option<u64>,
     /// Sort key of this version's own row, where history is kept.
     pub current_sk: Option<String>,
-    /// The row itself only points: what stands here was read from the row at `current_sk`, which another language wrote.
+    /// META is only a pointer: the other fields were read from the foreign version row at
+    /// `current_sk`.
     pub pointer: bool,
     /// The page was purged; there is no body.
     pub tombstone: bool,
-    /// The key of the request that has to tell the world outside of this version, or [`ANY_REQUEST`]; gone once it has.
+    /// The key of the request that has to notify CDN and subscribers of this version, or
+    /// [`ANY_REQUEST`]. Removed once it has.
     pub pending_notification: Option<String>,
 }
 
 impl Meta {
-    /// Whether another language's helper wrote what is published.
+    /// Whether a foreign writer published this.
     pub fn is_foreign(&self) -> bool {
         self.version.is_none() || self.pointer
     }
 
-    /// When its render began, as far as that can be believed at `now_ms`. A render that has not begun yet by AWS's clock was dated
-    /// by a broken one: it may have read its source at any time, so it covers no request and outlives no invalidation. Twice ε, for
-    /// the clock that dated it and the one that reads it may each be off by ε.
+    /// When its render began, as far as that can be believed at `now_ms`. A render that lies in the
+    /// future by AWS's clock was dated by a broken one: it may have read its source at any time, so
+    /// it covers no request and outlives no invalidation. Twice ε, for the clock that dated it and
+    /// the one that reads it may each be off by ε.
     pub fn believable_source_ms(&self, now_ms: u64, epsilon_ms: u64) -> Option<u64> {
         let latest_ms = now_ms.saturating_add(epsilon_ms.saturating_mul(2));
         self.source_ms.filter(|source_ms| *source_ms <= latest_ms)
     }
 
-    /// Whether a newer deployment than `mine` rendered it. Then a worker of mine must not replace it.
+    /// Whether a newer deployment than `mine` rendered it. Then a worker of `mine` must not replace
+    /// it.
     pub fn is_newer_than_deploy(&self, mine: u64) -> bool {
         self.deploy.is_some_and(|deploy| deploy > mine)
     }
 }
 
-/// Who may publish: row `LOCK`.
+/// The lease: row `LOCK`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRow {
     /// The holder.
@@ -90,25 +93,22 @@ pub struct LockRow {
 }
 
 impl LockRow {
-    /// Whether somebody holds the lease. At the very second of its expiry nobody does.
+    /// Whether the lease is held. At the second of its expiry it is free.
     pub fn held(&self, now_ms: u64) -> bool {
-        lease::held(self.lease_expires_at, now_ms)
+        self.lease_expires_at > seconds::floor(now_ms)
     }
 }
 
-/// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReqStatus {
-    /// Somebody works on it, or died doing so.
+    /// A worker handles it, or crashed while doing so.
     Started,
     /// Its page was committed.
     Completed,
-    /// The last attempt failed.
     Failed,
 }
 
 impl ReqStatus {
-    /// The word in the table.
     pub fn as_str(self) -> &'static str {
         match self {
             ReqStatus::Started => "STARTED",
@@ -117,7 +117,6 @@ impl ReqStatus {
         }
     }
 
-    /// The status with that word.
     pub fn parse(word: &str) -> Option<Self> {
         let all = [ReqStatus::Started, ReqStatus::Completed, ReqStatus::Failed];
         all.into_iter().find(|status| status.as_str() == word)
@@ -127,32 +126,30 @@ impl ReqStatus {
 /// The record of one request: row `REQ#<key>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReqRow {
-    /// Digest of the producer's words, in hex.
+    /// Digest of the producer's request, in hex.
     pub request_hash: String,
-    /// How far it has come.
     pub status: ReqStatus,
-    /// Where the body is that it led to.
+    /// Object key of the resulting body.
     pub result_s3_key: Option<String>,
     /// When the row may be deleted, in seconds. Past it, the record counts as absent.
     pub ttl: Option<u64>,
-    /// Who claimed it. Absent on another language's row.
+    /// The claim's token. Absent on a foreign row.
     pub owner: Option<String>,
     /// When the claim runs out.
     pub claim_expires_ms: Option<u64>,
     /// Attempts so far, the one under way included.
     pub attempts: u32,
-    /// How often the origin's cache answered with what was made before the change.
+    /// How often the origin's cache answered with a response from before the change.
     pub stale_answers: u32,
     /// Why the last attempt failed.
     pub error_class: Option<ErrorClass>,
-    /// When it was given up and sent to the dead-letter queue.
+    /// When it was sent to the dead-letter queue.
     pub rejected_at_ms: Option<u64>,
-    /// What happened to it.
     pub events: Vec<Event>,
 }
 
 impl ReqRow {
-    /// Whether the record is still there in the eyes of the protocol, deleted or not.
+    /// Whether the record is within its ttl. DynamoDB may delete it much later.
     pub fn counts(&self, now_ms: u64) -> bool {
         self.ttl.is_none_or(|ttl| ttl > seconds::floor(now_ms))
     }
@@ -161,9 +158,7 @@ impl ReqRow {
 /// A kept version: row `VER#<version>`. Everything a rollback needs to publish it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRow {
-    /// The version.
     pub version: Version,
-    /// Where the body is.
     pub s3_key: String,
     /// When the generation finished, in seconds.
     pub generated_at: u64,
@@ -173,15 +168,10 @@ pub struct VersionRow {
     pub source_ms: Option<u64>,
     /// The ETag, quotes included.
     pub etag: Option<String>,
-    /// HTTP status.
     pub status: u16,
-    /// Stored headers.
     pub headers: Vec<(String, String)>,
-    /// SHA-256 of the body.
     pub body_digest: Digest,
-    /// Digest of status, headers and body.
     pub artifact_digest: Digest,
-    /// Length of the body.
     pub body_bytes: u64,
     /// Number of the deployment that rendered it.
     pub deploy: u64,

@@ -1,21 +1,13 @@
-//! What is kept fresh: a page of a tenant, and the keys that follow from it.
+//! A page of a tenant, and its hash.
 //!
 //! # Which bytes are hashed
 //!
-//! The cache key is the page's [`CanonicalPath`]: path and query as ASCII bytes, from the leading `/` to the end, and
-//! nothing else: no tenant, no host, no separator, no newline. The page hash is the SHA-256 of those bytes, written as
-//! 64 lower-case hex digits: `printf %s '/products/42?color=red' | sha256sum`. The tenant is not hashed: it stands in
-//! front, in the partition key and in the object key. `vectors/page_keys.json` holds examples for other languages, and
-//! a test keeps them true.
-//!
-//! | Table | Partition key |
-//! |---|---|
-//! | several tenants | `TENANT#<tenant>#CACHE#<page hash>` |
-//! | one tenant | `CACHE#<page hash>` |
-//! | with raw keys | the same, with the cache key in place of its hash |
-//!
-//! A tenant holds no `#`, so the text between the first two `#` is the tenant and nothing that follows can imitate
-//! another one (I7).
+//! The cache key is the page's [`CanonicalPath`]: path and query as ASCII bytes, from the leading
+//! `/` to the end, and nothing else: no tenant, no host, no separator, no newline. The page hash is
+//! the SHA-256 of those bytes, written as 64 lower-case hex digits:
+//! `printf %s '/products/42?color=red' | sha256sum`. The tenant is not hashed: it is a prefix of the
+//! partition key and of the object key. `vectors/page_keys.json` holds examples for other languages,
+//! and a test keeps them true.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,34 +16,31 @@ use crate::domain::digest::Digest;
 pub use crate::domain::path::{CanonicalPath, NormalPath, PathError};
 use crate::domain::scrub;
 
-/// The longest partition key that DynamoDB takes, in bytes. It refuses the whole request for a longer one.
+/// The longest partition key that DynamoDB takes, in bytes. It refuses the whole request for a
+/// longer one.
 pub const MAX_PARTITION_KEY_BYTES: usize = 2048;
 
-/// The longest sort key that DynamoDB takes, in bytes. It refuses the whole request for a longer one, with every other key in it.
+/// The longest sort key that DynamoDB takes, in bytes. It refuses the whole request for a longer
+/// one, with every other key in it.
 pub const MAX_SORT_KEY_BYTES: usize = 1024;
 
 /// A tenant's name: one to 64 characters out of `a–z 0–9 _ -`, beginning with a letter or digit.
 ///
-/// Nothing is folded or repaired: `Acme` and `аcme` (with a Cyrillic а) are refused, so no two tenants look alike.
+/// Nothing is folded or repaired: `Acme` and `аcme` (with a Cyrillic а) are refused, so no two
+/// tenants look alike.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant(String);
 
-/// Why a text is no tenant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
-    /// Nothing at all.
     #[error("tenant is empty")]
     Empty,
     /// Longer than [`Tenant::MAX_BYTES`].
     #[error("tenant has {bytes} bytes, allowed are {}", Tenant::MAX_BYTES)]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// A character outside the allowed ones.
+    TooLong { bytes: usize },
     #[error("tenant may hold a-z, 0-9, _ and - and begins with a letter or digit; byte {at} breaks that")]
     BadCharacter {
-        /// Where, counted in bytes from zero.
+        /// In bytes from zero.
         at: usize,
     },
 }
@@ -79,14 +68,8 @@ impl Tenant {
         }
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// Partition of the tenant's invalidations: the epoch, the watermarks and the requests by tag.
-    pub fn inval_pk(&self) -> String {
-        format!("TENANT#{self}#INVAL")
     }
 }
 
@@ -104,12 +87,11 @@ impl FromStr for Tenant {
     }
 }
 
-/// SHA-256 of a page's cache key: its short name in partition keys, object keys, handles and logs.
+/// SHA-256 of a page's cache key: its id in partition keys, object keys, handles and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageHash(Digest);
 
 impl PageHash {
-    /// The hash of a canonical path.
     pub fn of(path: &CanonicalPath) -> Self {
         Self(Digest::of(path.as_str().as_bytes()))
     }
@@ -119,16 +101,6 @@ impl PageHash {
         Digest::parse(hex).map(Self)
     }
 
-    /// Partition key of the tenant's page with this hash; none where the table's keys are not hashes.
-    pub fn pk(&self, tenant: &Tenant, layout: KeyLayout) -> Option<String> {
-        match (layout.raw_keys, layout.single_tenant) {
-            (true, _) => None,
-            (false, true) => Some(format!("CACHE#{self}")),
-            (false, false) => Some(format!("TENANT#{tenant}#CACHE#{self}")),
-        }
-    }
-
-    /// The digest itself.
     pub fn digest(&self) -> Digest {
         self.0
     }
@@ -145,11 +117,12 @@ impl fmt::Display for PageHash {
 pub struct KeyLayout {
     /// The table belongs to one tenant, whose name is left out of the keys.
     pub single_tenant: bool,
-    /// The cache key itself stands where its hash would, as the TypeScript helper writes it by default.
+    /// Keys have the cache key itself in place of its hash, as the TypeScript library writes them
+    /// by default.
     pub raw_keys: bool,
 }
 
-/// A page: whose it is and where it is. Its hash is computed once.
+/// A page of a tenant. Its hash is computed once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PageKey {
     tenant: Tenant,
@@ -158,23 +131,20 @@ pub struct PageKey {
 }
 
 impl PageKey {
-    /// The page at `path` of `tenant`.
     pub fn new(tenant: Tenant, path: CanonicalPath) -> Self {
         let hash = PageHash::of(&path);
         Self { tenant, path, hash }
     }
 
-    /// Whose page it is.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
-    /// Its path and query; also the cache key.
+    /// Path and query; also the cache key.
     pub fn path(&self) -> &CanonicalPath {
         &self.path
     }
 
-    /// The hash of the cache key.
     pub fn hash(&self) -> PageHash {
         self.hash
     }
@@ -184,17 +154,8 @@ impl PageKey {
         format!(".{}:{}", self.tenant, self.hash)
     }
 
-    /// The partition that holds everything about this page. At most 1,102 bytes, under [`MAX_PARTITION_KEY_BYTES`].
-    pub fn pk(&self, layout: KeyLayout) -> String {
-        let tenant = &self.tenant;
-        let hash = self.hash.to_string();
-        let key = if layout.raw_keys { self.path.as_str() } else { &hash };
-        if layout.single_tenant { format!("CACHE#{key}") } else { format!("TENANT#{tenant}#CACHE#{key}") }
-    }
-}
-
-impl PageKey {
-    /// The page as it may stand in a log: its path without what could be private ([`scrub`]), and the hash by which its rows are found.
+    /// The page for a log: its path without what could be private ([`scrub`]), and the hash by
+    /// which its rows are found.
     pub fn logged(&self) -> LoggedPage<'_> {
         LoggedPage(self)
     }
@@ -223,18 +184,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LAYOUTS: [KeyLayout; 4] = [
-        KeyLayout { single_tenant: false, raw_keys: false },
-        KeyLayout { single_tenant: false, raw_keys: true },
-        KeyLayout { single_tenant: true, raw_keys: false },
-        KeyLayout { single_tenant: true, raw_keys: true },
-    ];
-
-    fn page(tenant: &str, path: &str) -> PageKey {
-        let path = CanonicalPath::stored(path).unwrap();
-        PageKey::new(Tenant::parse(tenant).unwrap(), path)
-    }
-
     #[test]
     fn tenant_names_that_could_reach_another_tenant_are_refused() {
         let bad = |at| Err(TenantError::BadCharacter { at });
@@ -262,67 +211,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn hash_alone_leads_to_the_same_partition() {
-        let page = page("acme", "/a");
-        for layout in LAYOUTS {
-            let expected = (!layout.raw_keys).then(|| page.pk(layout));
-            assert_eq!(page.hash().pk(page.tenant(), layout), expected);
-        }
-    }
-
-    #[test]
-    fn longest_partition_key_fits_into_dynamodb() {
-        let page = page(&"t".repeat(64), &format!("/{}", "a".repeat(1023)));
-        let layout = KeyLayout { single_tenant: false, raw_keys: true };
-        assert_eq!(page.pk(layout).len(), 1102);
-    }
-
-    #[test]
-    fn page_and_invalidation_partitions_never_meet() {
-        let tenant = Tenant::parse("acme").unwrap();
-        for layout in LAYOUTS {
-            assert_ne!(page("acme", "/INVAL").pk(layout), tenant.inval_pk());
-        }
-    }
-
-    /// Small alphabets, so that equal and nearly equal pairs are common.
-    fn any_page() -> impl Strategy<Value = PageKey> {
-        let path = "/[ab]{0,2}(/[ab]{1,2})?(\\?a=[ab#%23]{0,2})?";
-        let path = path.prop_filter_map("no canonical form", |raw| NormalPath::parse(&raw).ok()?.keep(&["a"]).ok());
-        ("[ab][ab_-]{0,2}", path).prop_map(|(tenant, path)| PageKey::new(Tenant::parse(&tenant).unwrap(), path))
-    }
-
     proptest! {
-        #[test]
-        fn partition_keys_are_injective(left in any_page(), right in any_page()) {
-            for layout in LAYOUTS {
-                let same_page = if layout.single_tenant {
-                    left.path() == right.path()
-                } else {
-                    left == right
-                };
-                prop_assert_eq!(left.pk(layout) == right.pk(layout), same_page);
-            }
-        }
-
-        #[test]
-        fn partition_key_names_its_tenant_and_no_other(page in any_page()) {
-            for raw_keys in [false, true] {
-                let pk = page.pk(KeyLayout { single_tenant: false, raw_keys });
-                let mut parts = pk.splitn(4, '#');
-                prop_assert_eq!(parts.next(), Some("TENANT"));
-                prop_assert_eq!(parts.next(), Some(page.tenant().as_str()));
-                prop_assert_eq!(parts.next(), Some("CACHE"));
-                let key = parts.next().unwrap();
-                if raw_keys {
-                    prop_assert_eq!(CanonicalPath::stored(key), Some(page.path().clone()));
-                } else {
-                    prop_assert_eq!(PageHash::parse(key), Some(page.hash()));
-                }
-            }
-        }
-
         #[test]
         fn no_text_with_a_separator_is_a_tenant(front in "[a-z]{0,3}", back in "[a-zA-Z#/]{0,8}") {
             let raw = format!("{front}#{back}");

@@ -1,16 +1,19 @@
 //! The canonical form of a path and its query.
 //!
-//! One normaliser makes the cache key, the route match and the address asked of the origin, so that none of them can
-//! see another page than the others. Where servers are known to disagree about what a path means, it is refused, not
-//! repaired: `.` and `..` segments, `//`, `;`, backslashes, encoded slashes, doubly encoded octets, control characters
-//! and bytes that are not UTF-8.
+//! One normaliser makes the cache key, the route match and the path requested from the origin, so
+//! that none of them can see another page than the others. Where servers are known to disagree
+//! about what a path means, it is refused, not repaired: `.` and `..` segments, `//`, `;`,
+//! backslashes, encoded slashes, doubly encoded octets, control characters and bytes that are not
+//! UTF-8.
 //!
 //! What remains is written one way:
-//! - each segment is percent-decoded once and encoded again; kept as they are: letters, digits and `-._~!$&'()*+,=:@`;
-//!   hex digits are upper case. A trailing slash stays: origins may mean two pages.
-//! - of the query only allowed parameters are kept, so tracking parameters vanish. `+` is a space. Names and values are
-//!   decoded, equal pairs collapse, pairs are sorted by name, then value, and written `name=value` with everything but
-//!   letters, digits and `-._~` encoded. A parameter given twice with different values is kept twice.
+//! - each segment is percent-decoded once and encoded again; kept as they are: letters, digits and
+//!   `-._~!$&'()*+,=:@`; hex digits are upper case. A trailing slash stays: origins may mean two
+//!   pages.
+//! - of the query only allowed parameters are kept, so tracking parameters vanish. `+` is a space.
+//!   Names and values are decoded, equal pairs collapse, pairs are sorted by name, then value, and
+//!   written `name=value` with everything but letters, digits and `-._~` encoded. A parameter given
+//!   twice with different values is kept twice.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,7 +21,7 @@ use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 
-/// The longest path and query that is looked at, in bytes as received.
+/// The longest path and query that is parsed, in bytes as received.
 pub const MAX_RAW_BYTES: usize = everfresh_enqueue::message::MAX_PATH_BYTES;
 
 /// The longest canonical form, in bytes: it is an index sort key, and DynamoDB takes no longer one.
@@ -49,7 +52,6 @@ pub enum PathError {
     /// Beyond [`MAX_RAW_BYTES`] as received or [`MAX_CANONICAL_BYTES`] in canonical form.
     #[error("path has {bytes} bytes, allowed are {allowed}")]
     TooLong {
-        /// Its length.
         bytes: usize,
         /// The limit it broke.
         allowed: usize,
@@ -98,8 +100,8 @@ pub enum PathError {
     TooManyParameters,
 }
 
-/// A path in canonical form whose query has not been looked at yet: enough to find the route, which knows the allowed
-/// parameters.
+/// A path in canonical form whose query is not parsed yet: enough to find the route, which has the
+/// allowed parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NormalPath {
     path: String,
@@ -107,7 +109,7 @@ pub struct NormalPath {
 }
 
 impl NormalPath {
-    /// Splits `raw` at the first `?` and normalises what stands before it.
+    /// Splits `raw` at the first `?` and normalises the path before it.
     pub fn parse(raw: &str) -> Result<Self, PathError> {
         if raw.len() > MAX_RAW_BYTES {
             let (bytes, allowed) = (raw.len(), MAX_RAW_BYTES);
@@ -139,7 +141,8 @@ impl NormalPath {
         &self.path
     }
 
-    /// The canonical form with those query parameters that are in `allowed`, names compared exactly.
+    /// The canonical form with those query parameters that are in `allowed`, names compared
+    /// exactly.
     pub fn keep<S: AsRef<str>>(&self, allowed: &[S]) -> Result<CanonicalPath, PathError> {
         self.keep_if(|name| allowed.iter().any(|allowed| allowed.as_ref() == name))
     }
@@ -148,7 +151,7 @@ impl NormalPath {
         let mut kept = BTreeSet::new();
         for pair in self.query.split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // A name that cannot be read is not an allowed one, so it is dropped like any other stranger.
+            // A malformed name is not an allowed one, so it is dropped like any other parameter.
             let Ok(name) = decode_parameter(name) else {
                 continue;
             };
@@ -178,9 +181,11 @@ impl NormalPath {
     }
 }
 
-/// A path and query in canonical form. It is the page's cache key, and what the origin is asked for.
+/// A path and query in canonical form. It is the page's cache key, and the path that is requested
+/// from the origin.
 ///
-/// ASCII without spaces, control characters and `#`; begins with `/`; at most [`MAX_CANONICAL_BYTES`] long.
+/// ASCII without spaces, control characters and `#`; begins with `/`; at most
+/// [`MAX_CANONICAL_BYTES`] long.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CanonicalPath {
     text: String,
@@ -188,7 +193,7 @@ pub struct CanonicalPath {
 }
 
 impl CanonicalPath {
-    /// Takes back a canonical form that was stored. `None` if `text` is not one.
+    /// Reads a stored canonical form. `None` if `text` is not one.
     pub fn stored(text: &str) -> Option<Self> {
         let canonical = NormalPath::parse(text).ok()?.keep_if(|_| true).ok()?;
         (canonical.text == text).then_some(canonical)
@@ -242,7 +247,8 @@ fn decode_parameter(raw: &str) -> Result<String, PathError> {
     Ok(decoded)
 }
 
-/// Percent-decodes once. The crate below lets broken escapes through as they are; here they are refused.
+/// Percent-decodes once. The crate below lets broken escapes through as they are; here they are
+/// refused.
 fn decode(raw: &[u8]) -> Result<String, PathError> {
     for (at, _) in raw.iter().enumerate().filter(|(_, byte)| **byte == b'%') {
         if !starts_with_hex_pair(&raw[at + 1..]) {

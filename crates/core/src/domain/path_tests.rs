@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn order_and_strangers_in_the_query_do_not_matter(
+    fn order_and_unknown_parameters_in_the_query_do_not_matter(
         mut pairs in prop::collection::vec(("color|page", "[a-z0-9]{0,3}"), 0..6),
         stranger in "utm_[a-z]{1,5}",
     ) {

@@ -1,4 +1,4 @@
-//! One wish to regenerate, in our own words.
+//! A request to regenerate a page, or to invalidate a tag.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,33 +9,30 @@ use crate::domain::digest::{Digest, FieldDigest};
 use crate::domain::page_key::{CanonicalPath, PageHash, Tenant};
 use crate::domain::tag::Tag;
 
-/// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// One page.
     Path(CanonicalPath),
     /// Every page that carries the tag.
     Tag(Tag),
 }
 
-/// One wish, with everything in it checked.
+/// A request with every field checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whose page.
     pub tenant: Tenant,
-    /// Which page or pages.
     pub target: Target,
-    /// Why.
     pub reason: Reason,
-    /// Its name within the page, or within the tenant's invalidations.
+    /// Identifies the request within the page, or within the tenant's invalidations.
     pub key: IdempotencyKey,
 }
 
 impl Request {
-    /// Digest of what the producer said: message version, tenant, canonical path or tag, and reason.
+    /// Digest of the producer's request: message version, tenant, canonical path or tag, and
+    /// reason.
     ///
-    /// A second request with the same key must have the same hash. The worker's configuration is no part of it, or every
-    /// deployment would turn work in flight into a conflict; nor is the key, under which the hash is filed.
+    /// A second request with the same key must have the same hash. The worker's configuration is no
+    /// part of it, or every deployment would turn work in flight into a conflict; nor is the key,
+    /// under which the hash is filed.
     pub fn request_hash(&self) -> Digest {
         let (kind, text) = match &self.target {
             Target::Path(path) => ("path", path.as_str()),
@@ -62,8 +59,8 @@ impl Request {
 
 /// The key a message is handled under.
 ///
-/// The message's own key wins, then the one that a rejection attached, then the queue's message id: a redrive and a
-/// producer's retry change the id, and must not become a second wish.
+/// The message's own key wins, then the one that a rejection attached, then the queue's message id:
+/// a redrive and a producer's retry change the id, and must not become a second request.
 pub fn key_of_message(
     explicit: Option<IdempotencyKey>,
     attached: Option<&str>,
@@ -76,31 +73,24 @@ pub fn key_of_message(
     }
 }
 
-/// Sort key of a request's record.
-pub fn req_sk(key: &IdempotencyKey) -> String {
-    format!("REQ#{key}")
-}
-
 /// Public name of a request: `<page hash>.<key>`, or `inval.<key>` for a tag.
 ///
-/// A page hash holds no dot and is never `inval`, so the first dot ends it although a key may hold dots too.
+/// A page hash holds no dot and is never `inval`, so the first dot ends it although a key may hold
+/// dots too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Handle {
     /// A request for one page.
     Page {
-        /// The page.
         page: PageHash,
         /// The request's key within the page.
         key: IdempotencyKey,
     },
-    /// A request by tag.
     Inval {
         /// The request's key within the tenant's invalidations.
         key: IdempotencyKey,
     },
 }
 
-/// Why a text is no handle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandleError {
     /// Does not begin with a page hash or `inval`, and a dot.
@@ -157,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn same_words_have_the_same_hash_under_any_key() {
+    fn request_hash_does_not_depend_on_the_key() {
         let one = request("acme", path("/a"), Reason::Changed, "k1");
         let two = request("acme", path("/a"), Reason::Changed, "k2");
         assert_eq!(one.request_hash(), two.request_hash());
     }
 
     #[test]
-    fn other_words_have_another_hash() {
+    fn different_requests_have_different_hashes() {
         let requests = [
             request("acme", path("/a"), Reason::Changed, "k"),
             request("acme", path("/b"), Reason::Changed, "k"),

@@ -1,7 +1,7 @@
-//! What may stand in a log.
+//! What may be logged.
 //!
-//! A page's path tells what the page is; its query may hold an e-mail address, a card number or a token. Logs are kept for long and read
-//! by many, so:
+//! A page's path identifies the page; its query may hold an e-mail address, a card number or a
+//! token. Logs are kept for long and read by many, so:
 //!
 //! | What | In a log |
 //! |---|---|
@@ -9,24 +9,24 @@
 //! | a path segment with `@`, with 13 digits or more in a row, or with 20 letters and digits or more in a row and both among them | `*` |
 //! | other path segments | as they are: a path is a page's identity |
 //! | an idempotency key | `key.` and the first 16 hex digits of its SHA-256 |
-//! | what stands before an `@`, as in an e-mail address or a URL's user and password | `*` |
+//! | the text before an `@`, as in an e-mail address or a URL's user and password | `*` |
 //! | control characters and bidirectional controls | escaped, like `\u000a` |
 //!
-//! A [`PageKey`](crate::domain::page_key::PageKey) shows itself in this form with its hash behind it, by which its rows are found. Whatever
-//! else is logged, by Everfresh or by a library, goes through [`line()`] on its way out (`logs`).
+//! A [`PageKey`](crate::domain::page_key::PageKey) shows itself in this form with its hash behind
+//! it, by which its rows are found. Whatever else is logged, by Everfresh or by a library, goes
+//! through [`line()`] on its way out (`logs`).
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::domain::digest::Digest;
 
-/// Stands for what is not shown.
 const HIDDEN: &str = "*";
 
-/// A row of digits this long may be a card or an account.
+/// A run of digits this long may be a card or account number.
 const MANY_DIGITS: usize = 13;
 
-/// Letters and digits mixed in a row this long are a token rather than a word.
+/// A run of mixed letters and digits this long is likely a token.
 const LONG_WORD: usize = 20;
 
 /// A path without its query, and without segments that look like a secret.
@@ -50,7 +50,8 @@ fn looks_secret(segment: &str) -> bool {
     address || digits || token
 }
 
-/// An idempotency key: whoever knows it finds it (`printf %s KEY | sha256sum`), and nobody else reads it.
+/// An idempotency key as a hash: it can be searched for (`printf %s KEY | sha256sum`), and not
+/// read.
 pub fn key(key: &str) -> String {
     let mut hash = Digest::of(key.as_bytes()).to_string();
     hash.truncate(16);
@@ -66,8 +67,9 @@ pub fn row(sort_key: &str) -> String {
     }
 }
 
-/// A text that was made while handling a page, such as an origin's or a template's error, without the values of the page's query.
-/// Values of one or two bytes stay: they would leave nothing of the text, and name nobody.
+/// A text that was made while handling a page, such as an origin's or a template's error, without
+/// the values of the page's query. Values of one or two bytes stay: removing them would garble the
+/// text, and they identify no person.
 pub fn without_values(text: &str, path_and_query: &str) -> String {
     let mut text = text.to_owned();
     let Some((_, query)) = path_and_query.split_once('?') else { return text };
@@ -89,7 +91,8 @@ fn decoded(value: &str) -> String {
     percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned()
 }
 
-/// Any text on its way into a log: without queries, without what stands before an `@`, and on one line.
+/// Any text on its way into a log: without queries, without the text before an `@`, and on one
+/// line.
 pub fn line(text: &str) -> Cow<'_, str> {
     let suspicious = |c: char| matches!(c, '?' | '@' | '%') || breaks_lines(c);
     if !text.contains(suspicious) {
@@ -127,7 +130,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Where a query ends that stands somewhere in a text.
+/// Whether the character ends a query within a text.
 fn ends_query(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '"' | '\\' | '`')
 }
@@ -151,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_path_keeps_its_segments_and_loses_its_query() {
+    fn path_keeps_its_segments_and_loses_its_query() {
         for (raw, shown) in [
             ("/", "/"),
             ("/products/42", "/products/42"),
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_loses_queries_users_and_line_breaks() {
+    fn text_loses_queries_users_and_line_breaks() {
         for (raw, shown) in [
             ("nothing to hide: 42 of 43", "nothing to hide: 42 of 43"),
             ("is it SQS? yes", "is it SQS? yes"),
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_shown_as_the_start_of_its_hash() {
+    fn key_is_shown_as_the_start_of_its_hash() {
         let hidden = format!("key.{}", &Digest::of(b"jane.doe").to_string()[..16]);
         assert_eq!(key("jane.doe"), hidden);
         assert_eq!(row("REQ#jane.doe"), format!("REQ#{hidden}"));

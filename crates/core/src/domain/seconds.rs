@@ -1,19 +1,21 @@
-//! Between milliseconds, which we own, and whole seconds, which the table shares with other languages.
+//! Conversion between milliseconds, Everfresh's own unit, and whole seconds, that of the shared
+//! table.
 //!
-//! An expiry is rounded up when written, the present is rounded down, and the two are compared strictly. For whole
-//! seconds that is the same answer as comparing in milliseconds.
+//! An expiry is rounded up when written, the current time is rounded down, and the two are compared
+//! strictly. For whole seconds that gives the same result as comparing in milliseconds.
 
 /// An expiry or a duration in whole seconds: never earlier than meant.
 pub fn ceil(ms: u64) -> u64 {
     ms.div_ceil(1000)
 }
 
-/// The present in whole seconds.
+/// The current time in whole seconds.
 pub fn floor(ms: u64) -> u64 {
     ms / 1000
 }
 
-/// The instant at which second `seconds` begins, in milliseconds. Saturates: other writers may store anything.
+/// The instant at which second `seconds` begins, in milliseconds. Saturates: foreign
+/// writers may store anything.
 pub fn to_ms(seconds: u64) -> u64 {
     seconds.saturating_mul(1000)
 }

@@ -8,29 +8,25 @@ use crate::domain::page_key::Tenant;
 
 /// A tag: one to 256 characters out of `A–Z a–z 0–9 . _ ~ : @ % + = / -`.
 ///
-/// Free of commas, quotes and spaces, so that several fit into one header; free of `#`, so that it fits into a sort key.
-/// Compared exactly here. A CDN that ignores case purges more than was meant, never less.
+/// Free of commas, quotes and spaces, so that several fit into one header; free of `#`, so that it
+/// fits into a sort key. Compared exactly here. A CDN that ignores case purges more than was meant,
+/// never less.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(String);
 
 /// Why a text is no tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TagError {
-    /// Nothing at all.
     #[error("tag is empty")]
     Empty,
     /// Longer than [`Tag::MAX_BYTES`].
     #[error("tag has {bytes} bytes, allowed are {}", Tag::MAX_BYTES)]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// A character outside the allowed ones.
+    TooLong { bytes: usize },
     #[error(
         "tag has a character that is not allowed at byte {at}; allowed are letters, digits and . _ ~ : @ % + = / -"
     )]
     BadCharacter {
-        /// Where, counted in bytes from zero.
+        /// In bytes from zero.
         at: usize,
     },
 }
@@ -53,13 +49,12 @@ impl Tag {
         }
     }
 
-    /// The tag as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The tag as a CDN knows it, with its tenant before it: two tenants may use the same word. A CDN takes 256 characters; of a
-    /// longer one the front and a digest of the whole are left, which still names no other.
+    /// The tag at a CDN, with its tenant as a prefix: two tenants may use the same tag. CDNs take
+    /// 256 characters; a longer tag is cut and gets a digest of the whole, so that it stays unique.
     pub fn for_cdn(&self, tenant: &Tenant) -> String {
         let whole = format!("{tenant}:{self}");
         if whole.len() <= Self::MAX_BYTES {
@@ -69,19 +64,14 @@ impl Tag {
         // Both are ASCII, so every byte is a border.
         format!("{}~{digest}", &whole[..Self::MAX_BYTES - digest.len() - 1])
     }
-
-    /// Sort key of the tag's watermark in the tenant's invalidation partition.
-    pub fn sk(&self) -> String {
-        format!("TAG#{self}")
-    }
 }
 
 fn allowed(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._~:@%+=/-".contains(&byte)
 }
 
-/// Writes a canonical path segment into a tag. Two segments never become the same text: what a tag may not hold is
-/// encoded, and a canonical segment has none of those characters encoded.
+/// Writes a canonical path segment into a tag. Two segments never become the same text: what a tag
+/// may not hold is encoded, and a canonical segment has none of those characters encoded.
 pub(crate) fn push_segment(tag: &mut String, segment: &str) {
     for byte in segment.bytes() {
         if allowed(byte) {
@@ -111,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cdn_sees_the_tenant_and_never_more_than_it_takes() {
+    fn cdn_tag_has_its_tenant_and_fits_the_limit() {
         let acme = Tenant::parse("acme").unwrap();
         assert_eq!(Tag::parse("products").unwrap().for_cdn(&acme), "acme:products");
         let long = |last: &str| Tag::parse(&format!("{}{last}", "x".repeat(255))).unwrap().for_cdn(&acme);
@@ -126,7 +116,7 @@ mod tests {
         }
         assert_eq!(Tag::parse(""), Err(TagError::Empty));
         assert_eq!(Tag::parse(&"t".repeat(257)), Err(TagError::TooLong { bytes: 257 }));
-        assert_eq!(Tag::parse("product-42").unwrap().sk(), "TAG#product-42");
+        assert!(Tag::parse("product-42").is_ok());
     }
 
     #[test]

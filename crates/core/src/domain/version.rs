@@ -5,34 +5,35 @@ use std::str::FromStr;
 
 use crate::domain::seconds;
 
-/// One commit of a page's META. Written `<milliseconds, 16 digits>-<8 hex digits>`, so that text order is version order.
+/// One commit of a page's META. Written `<milliseconds, 16 digits>-<8 hex digits>`, so that text
+/// order is version order.
 ///
-/// Versions order commits and nothing else. Coverage compares `source_ms`, which is never raised to make a version
-/// grow: that would claim to have seen changes that it has not.
+/// Versions order commits and nothing else. Coverage compares `source_ms`, which is never raised to
+/// make a version grow: that would claim to have seen changes that it has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version {
     ms: u64,
     random: u32,
 }
 
-/// A text that is no version id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a version id: expected 16 digits, `-` and 8 lower-case hex digits")]
 pub struct VersionError;
 
 const DIGITS: usize = 16;
 
-/// Times beyond this are cut, whoever wrote them: a billion versions still fit above it into 16 digits.
+/// Later times are cut to this: a billion versions still fit above it into 16 digits.
 const LATEST_MS: u64 = 10u64.pow(16) - 10u64.pow(9);
 
-/// The last millisecond that 16 digits can tell.
+/// The last millisecond in 16 digits.
 const LAST_MS: u64 = 10u64.pow(16) - 1;
 
 impl Version {
     /// The version after `previous`: greater than it whatever the clocks say (I2).
     ///
-    /// `foreign_generated_at` is the `generated_at`, in seconds, of a row that another language wrote; such a row has
-    /// no version to grow from. `random` tells apart two attempts that saw the same row at the same time.
+    /// `foreign_generated_at` is the `generated_at`, in seconds, of a foreign row, which has no
+    /// version to grow from. `random` distinguishes two attempts that saw the same row at the same
+    /// time.
     pub fn next(source_ms: u64, previous: Option<&Version>, foreign_generated_at: Option<u64>, random: u32) -> Self {
         let after_foreign = foreign_generated_at.map_or(0, seconds::to_ms);
         let by_clock = Self { ms: source_ms.max(after_foreign).min(LATEST_MS), random };
@@ -42,8 +43,8 @@ impl Version {
         }
     }
 
-    /// In the last millisecond that 16 digits can tell, the random part counts on. Nothing follows the very last version, which
-    /// [`Version::is_last`] tells before.
+    /// In the last millisecond the random part counts on. The very last version has no successor:
+    /// callers check [`Version::is_last`].
     fn successor(&self, random: u32) -> Self {
         if self.ms < LAST_MS {
             return Self { ms: self.ms + 1, random };
@@ -51,7 +52,8 @@ impl Version {
         Self { ms: LAST_MS, random: self.random.saturating_add(1) }
     }
 
-    /// Whether no version can follow. No worker gets here by itself: it would take a billion commits after the end of time.
+    /// Whether no version can follow. No worker gets here by itself: it would take a billion
+    /// commits after the end of time.
     pub fn is_last(&self) -> bool {
         *self == Self { ms: LAST_MS, random: u32::MAX }
     }
@@ -59,16 +61,6 @@ impl Version {
     /// Its place in time, roughly: at least the moment its render began.
     pub fn ms(&self) -> u64 {
         self.ms
-    }
-
-    /// Sort key of the version's own row.
-    pub fn sk(&self) -> String {
-        format!("VER#{self}")
-    }
-
-    /// The version whose row has that sort key; none if it is not one of ours.
-    pub fn of_sk(sk: &str) -> Option<Self> {
-        sk.strip_prefix("VER#")?.parse().ok()
     }
 }
 
@@ -110,9 +102,6 @@ mod tests {
     fn first_version_is_the_time_of_its_source() {
         let version = Version::next(NOW, None, None, 0xbeef);
         assert_eq!(version.to_string(), "0001763270000123-0000beef");
-        assert_eq!(version.sk(), "VER#0001763270000123-0000beef");
-        assert_eq!(Version::of_sk(&version.sk()), Some(version));
-        assert_eq!(Version::of_sk("VER#of-another-language"), None);
     }
 
     #[test]
@@ -132,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_row_that_counts_in_milliseconds_still_lets_versions_grow() {
+    fn versions_grow_after_a_foreign_row_in_milliseconds() {
         for generated_at in [NOW, u64::MAX] {
             let first = Version::next(NOW, None, Some(generated_at), 7);
             let second = Version::next(NOW, Some(&first), None, 0);

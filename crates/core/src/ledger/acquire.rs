@@ -1,44 +1,39 @@
 //! acquire, renew, release: the expiring, exclusive right to publish a page's next version.
 
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 
 use super::Ledger;
-use super::errors::{LedgerError, failed};
-use super::expressions::{LEASE_FREE, LEASE_MINE, LOCK, PK, PROLONG, SK, name};
-use super::lookup::in_row;
+use super::conditional::Write;
+use super::errors::{LedgerError, in_row};
+use super::expressions::{LEASE_FREE, LEASE_MINE, PK, PROLONG, SK, name};
 use super::rows::{self, n, s};
 use crate::branches::{Branch, reached};
 use crate::chance;
+use crate::domain::keys::LOCK;
 use crate::domain::lease::{Lease, LeaseToken};
 use crate::domain::page::LockRow;
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 
-/// How an attempt to take the lease ended.
 #[derive(Debug)]
 pub enum Acquire {
-    /// It is ours.
     Granted(Lease),
-    /// Somebody holds it.
+    /// Another worker holds it until `until_ms`, unless it renews.
     Held {
-        /// When it runs out unless renewed.
         until_ms: u64,
     },
 }
 
-/// How a renewal ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// It lasts longer now.
     Renewed,
-    /// It is somebody else's, or gone.
+    /// The lease was taken over or deleted.
     Lost,
 }
 
 impl Ledger {
-    /// Takes the page's lease for `length_ms`, if it is free. Idempotent: if the answer to the first write is lost, the row is
-    /// recognised by its token.
+    /// Takes the page's lease for `length_ms`, if it is free. Idempotent: if the response to the
+    /// first write is lost, the row is recognised by its token.
     pub async fn acquire(&self, page: &PageKey, length_ms: u64) -> Result<Acquire, LedgerError> {
         let doing = "acquire";
         let now_ms = self.now_ms();
@@ -56,36 +51,35 @@ impl Ledger {
             .condition_expression(LEASE_FREE)
             .expression_attribute_values(":now", n(seconds::floor(now_ms)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match put.send().await {
-            Ok(_) => Ok(Acquire::Granted(lease)),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(refusal)) => {
-                    let held = refusal.item().map(rows::lock).transpose().map_err(in_row(doing))?;
-                    let mine = held.as_ref().is_some_and(|held| held.lease_token == row.lease_token);
-                    reached(if mine { Branch::LeaseRecognised } else { Branch::LeaseHeld });
-                    match held {
-                        Some(_) if mine => Ok(Acquire::Granted(lease)),
-                        Some(held) => Ok(Acquire::Held { until_ms: seconds::to_ms(held.lease_expires_at) }),
-                        // It vanished between write and answer: the next delivery finds it free.
-                        None => Ok(Acquire::Held { until_ms: now_ms }),
-                    }
+        match Write::of(doing, put.send().await) {
+            Ok(Write::Applied) => Ok(Acquire::Granted(lease)),
+            Ok(Write::ConditionFailed(item)) => {
+                let held = item.as_ref().map(rows::lock).transpose().map_err(in_row(doing))?;
+                let mine = held.as_ref().is_some_and(|held| held.lease_token == row.lease_token);
+                reached(if mine { Branch::LeaseRecognised } else { Branch::LeaseHeld });
+                match held {
+                    Some(_) if mine => Ok(Acquire::Granted(lease)),
+                    Some(held) => Ok(Acquire::Held { until_ms: seconds::to_ms(held.lease_expires_at) }),
+                    // Deleted between write and response: the next delivery finds it free.
+                    None => Ok(Acquire::Held { until_ms: now_ms }),
                 }
-                // Another worker's commit is at the row in this very moment.
-                Some(refusal) if refusal.meta().code() == Some("TransactionConflictException") => {
-                    reached(Branch::LeaseConflict);
-                    Ok(Acquire::Held { until_ms: now_ms })
+            }
+            // Another worker's commit is deleting the row at this moment.
+            Ok(Write::Conflict(_)) => {
+                reached(Branch::LeaseConflict);
+                Ok(Acquire::Held { until_ms: now_ms })
+            }
+            // None of the SDK's attempts was answered. The write may have been applied all the
+            // same.
+            Err(error) => match self.lock_row(page).await? {
+                Some(held) if held.lease_token == row.lease_token => {
+                    reached(Branch::LeaseUnknownThenMine);
+                    Ok(Acquire::Granted(lease))
                 }
-                // No answer to any of the SDK's attempts. The write may have been applied all the same.
-                Some(_) | None => match self.lock_row(page).await? {
-                    Some(held) if held.lease_token == row.lease_token => {
-                        reached(Branch::LeaseUnknownThenMine);
-                        Ok(Acquire::Granted(lease))
-                    }
-                    Some(_) | None => {
-                        reached(Branch::LeaseUnknownThenNot);
-                        Err(failed(doing, error))
-                    }
-                },
+                Some(_) | None => {
+                    reached(Branch::LeaseUnknownThenNot);
+                    Err(error)
+                }
             },
         }
     }
@@ -96,7 +90,7 @@ impl Ledger {
         item.map(|item| rows::lock(&item)).transpose().map_err(in_row(doing))
     }
 
-    /// Prolongs the lease, run out or not, as long as nobody else took it: its row still carries our token.
+    /// Prolongs the lease, expired or not, as long as its row still has our token.
     pub async fn renew(&self, lease: &mut Lease, length_ms: u64) -> Result<Renewal, LedgerError> {
         lease.renew(self.now_ms(), length_ms);
         let row = lease.row();
@@ -112,16 +106,11 @@ impl Ledger {
             .expression_attribute_values(":token", s(&row.lease_token))
             .expression_attribute_values(":until", n(row.lease_expires_at))
             .expression_attribute_values(":ttl", n(row.ttl.unwrap_or(row.lease_expires_at)));
-        match update.send().await {
-            Ok(_) => Ok(Renewal::Renewed),
-            Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(Renewal::Lost),
-                Some(_) | None => Err(failed("renewing a lease", error)),
-            },
-        }
+        let renewed = Write::of("renewing a lease", update.send().await)?.applied()?;
+        Ok(if renewed { Renewal::Renewed } else { Renewal::Lost })
     }
 
-    /// Gives the lease up. Somebody else's is left alone.
+    /// Deletes the lease, unless another worker has taken it over.
     pub async fn release(&self, lease: Lease) -> Result<(), LedgerError> {
         let delete = self
             .dynamodb
@@ -131,12 +120,6 @@ impl Ledger {
             .key(SK, s(LOCK))
             .condition_expression(LEASE_MINE)
             .expression_attribute_values(":token", s(lease.token().as_str()));
-        match delete.send().await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(()),
-                Some(_) | None => Err(failed("releasing a lease", error)),
-            },
-        }
+        Write::of("releasing a lease", delete.send().await)?.applied().map(drop)
     }
 }

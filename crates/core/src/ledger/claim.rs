@@ -2,25 +2,25 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 
 use super::Ledger;
-use super::errors::{LedgerError, failed};
+use super::conditional::Write;
+use super::errors::{LedgerError, in_row};
 use super::expressions::{ABSENT, CLAIM_MINE, GIVE_BACK, PK, SK, claim_unchanged, name};
-use super::lookup::in_row;
 use super::rows::{self, Item, n, s};
 use crate::branches::{Branch, reached};
 use crate::chance;
 use crate::domain::claim::{ClaimVerdict, Claimant, judge, record_ttl};
 use crate::domain::digest::Digest;
 use crate::domain::events::{self, Event, Stage};
+use crate::domain::keys::req_sk;
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
-use crate::domain::request::{IdempotencyKey, req_sk};
+use crate::domain::request::IdempotencyKey;
 
-/// A request that is this worker's to handle. Commit, fail and give back consume it.
+/// This worker's right to handle a request. Commit, fail and give back consume it.
 #[derive(Debug)]
 pub struct Claim {
     pub(super) pk: String,
@@ -28,55 +28,48 @@ pub struct Claim {
     pub(super) owner: String,
     pub(super) attempts: u32,
     pub(super) stale_answers: u32,
-    /// The attempt's number in event sequence numbers: every claim has its own, also those that are given back.
+    /// The attempt's number in event sequence numbers. Every claim has its own, also one that is
+    /// given back.
     pub(super) attempt: u32,
     pub(super) events: Vec<Event>,
 }
 
-/// How a claim ended.
 #[derive(Debug)]
 pub enum ClaimOutcome {
-    /// It is ours: go on.
     Won(Claim),
     /// The request was completed before.
     Replayed,
-    /// Another worker is at it.
+    /// Another worker's claim is valid until `until_ms`.
     Busy {
-        /// When its claim runs out.
         until_ms: u64,
     },
-    /// It must not be handled.
     Rejected(RejectReason),
 }
 
-/// How often a claim is judged anew because the record changed between judging and taking over.
+/// How often the record is judged because it changed between judging and taking over.
 const ROUNDS: usize = 4;
 
-/// What a claim is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimTerms<'a> {
-    /// Names the request within its page.
     pub key: &'a IdempotencyKey,
-    /// Digest of the producer's words.
     pub request_hash: Digest,
     /// When the message was sent.
     pub sent_ms: u64,
-    /// When this invocation got it.
+    /// When this invocation received it.
     pub received_ms: u64,
     /// Until when the claim is respected.
     pub expires_ms: u64,
-    /// How many attempts a request gets.
     pub max_attempts: u32,
 }
 
-/// What the record counts so far. A rejection ends the count, as it does that of attempts.
+/// The record's count so far. A rejection resets it, as it does that of attempts.
 fn stale_answers(known: Option<&ReqRow>, now_ms: u64) -> u32 {
     let counted = known.filter(|row| row.counts(now_ms) && row.rejected_at_ms.is_none());
     counted.map_or(0, |row| row.stale_answers)
 }
 
 impl Claim {
-    /// Notes that the origin's cache answered with what was made before the change. Returns how often that was so.
+    /// Counts a response of the origin's cache from before the change. Returns the count.
     pub(crate) fn answered_stale(&mut self, now_ms: u64) -> u32 {
         self.stale_answers = self.stale_answers.saturating_add(1);
         self.reached(Stage::OriginStale, now_ms);
@@ -87,7 +80,7 @@ impl Claim {
         self.stale_answers
     }
 
-    /// Notes that a stage was reached. It is written with the claim's next write.
+    /// Adds the event to the claim. It is stored with the claim's next write.
     pub(crate) fn reached(&mut self, stage: Stage, now_ms: u64) {
         let mut events = std::mem::take(&mut self.events);
         self.note(&mut events, stage, now_ms);
@@ -95,7 +88,7 @@ impl Claim {
     }
 
     pub(super) fn note(&self, events: &mut Vec<Event>, stage: Stage, now_ms: u64) {
-        // The estimate of AWS's time settles while an attempt is under way; its events still follow each other.
+        // The estimate of AWS's time may move back during an attempt; its events stay in order.
         let last_ms = events.last().map_or(0, |event| event.at_ms);
         events::record(events, Event::new(self.attempt, stage, now_ms.max(last_ms)));
     }
@@ -104,8 +97,9 @@ impl Claim {
 impl Ledger {
     /// Claims the request for this worker.
     ///
-    /// Idempotent for the same attempt: if the answer to the first write is lost, the record is recognised as its own. A record of
-    /// a crashed or failed attempt is taken over, exactly as it was judged or not at all.
+    /// Idempotent for the same attempt: if the response to the first write is lost, the record is
+    /// recognised as its own. A record of a crashed or failed attempt is taken over only if it is
+    /// still the one that was judged.
     pub async fn claim(&self, page: &PageKey, terms: ClaimTerms<'_>) -> Result<ClaimOutcome, LedgerError> {
         let owner = format!("{:032x}", chance::token());
         let claimant = Claimant {
@@ -127,7 +121,7 @@ impl Ledger {
                 Some(ClaimVerdict::Mine) => {
                     reached(Branch::ClaimRecognised);
                     let Some(row) = known.take() else { continue };
-                    // The last attempt in its events is the one that this very write began.
+                    // The last attempt in its events is the one that this write began.
                     let attempt = events::next_attempt(&row.events).saturating_sub(1);
                     let ReqRow { attempts, stale_answers, events, .. } = row;
                     let claim = Claim { pk, sk, owner, attempts, stale_answers, attempt, events };
@@ -170,7 +164,8 @@ impl Ledger {
                     reached(Branch::ClaimConflict);
                     return Ok(ClaimOutcome::Busy { until_ms: now_ms });
                 }
-                // No answer to any of the SDK's attempts. The write may have been applied all the same.
+                // None of the SDK's attempts was answered. The write may have been applied all the
+                // same.
                 Err(error) => match self.claimed(&claim).await? {
                     Some(row) if row.owner.as_deref() == Some(&owner) => {
                         reached(Branch::ClaimUnknownThenMine);
@@ -183,7 +178,7 @@ impl Ledger {
                 },
             }
         }
-        // The record changes hands faster than it can be judged: others are at it.
+        // The record changes faster than it can be judged: other workers are handling it.
         Ok(ClaimOutcome::Busy { until_ms: self.now_ms() })
     }
 
@@ -209,24 +204,21 @@ impl Ledger {
                 .expression_attribute_names("#owner", name::OWNER)
                 .set_expression_attribute_values(Some(unchanged_values(row))),
         };
-        match put.send().await {
-            Ok(_) => Ok(Written::Mine),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(refusal)) => {
-                    let row = refusal.item().map(rows::req).transpose().map_err(in_row(doing))?;
-                    Ok(Written::Other(row))
-                }
-                // The request's other copy commits in this very moment.
-                Some(refusal) if refusal.meta().code() == Some("TransactionConflictException") => Ok(Written::Conflict),
-                Some(_) | None => Err(failed(doing, error)),
-            },
+        match Write::of(doing, put.send().await)? {
+            Write::Applied => Ok(Written::Mine),
+            Write::ConditionFailed(item) => {
+                let row = item.as_ref().map(rows::req).transpose().map_err(in_row(doing))?;
+                Ok(Written::Other(row))
+            }
+            // Another delivery of the request commits at this moment.
+            Write::Conflict(_) => Ok(Written::Conflict),
         }
     }
 
-    /// Lets go of the claim without counting the attempt. Returns false if it is not ours any more.
+    /// Gives the claim back without counting the attempt. Returns false if it was taken over.
     ///
-    /// Conditioned like a failure: a commit of ours that is still on its way must not be undone. The owner goes, so that such a
-    /// commit is refused from now on.
+    /// Conditioned like a failure: a commit of ours that is still in flight must not be undone. The
+    /// owner is removed, so that such a commit is refused from now on.
     pub async fn give_back(&self, mut claim: Claim) -> Result<bool, LedgerError> {
         claim.reached(Stage::GivenBack, self.now_ms());
         let update = self
@@ -240,16 +232,11 @@ impl Ledger {
             .expression_attribute_names("#owner", name::OWNER)
             .expression_attribute_names("#status", name::STATUS)
             .set_expression_attribute_values(Some(given_back_values(&claim)));
-        match update.send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => {
-                    reached(Branch::GiveBackRefused);
-                    Ok(false)
-                }
-                Some(_) | None => Err(failed("giving a claim back", error)),
-            },
+        let given_back = Write::of("giving a claim back", update.send().await)?.applied()?;
+        if !given_back {
+            reached(Branch::GiveBackRefused);
         }
+        Ok(given_back)
     }
 }
 
@@ -268,9 +255,9 @@ pub(super) fn given_back_values(claim: &Claim) -> HashMap<String, AttributeValue
 
 enum Written {
     Mine,
-    /// Somebody else's record stands there; none if it vanished between write and answer.
+    /// Another attempt's record; none if it was deleted between write and response.
     Other(Option<ReqRow>),
-    /// A transaction is at the record.
+    /// A transaction holds the record.
     Conflict,
 }
 

@@ -1,52 +1,50 @@
-//! commit: publishes a version, completes its request and gives up the lease, all or nothing.
+//! commit: publishes a version, completes its request and releases the lease, all or nothing.
 
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 
 use super::acquire::Renewal;
 use super::errors::{Cancelled, LedgerError, Reason};
-use super::expressions::{ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, HEALTH, LEASE_HELD, LOCK, META, PK, SK, name};
+use super::expressions::{ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, LEASE_HELD, PK, SK, name};
 use super::rows::{self, Item, n, s};
 use super::seen::Seen;
-use super::{Claim, Ledger, operation};
+use super::transaction::{delete_operation, put_operation, update_operation};
+use super::{Claim, Ledger};
 use crate::branches::{Branch, reached};
 use crate::domain::events::Stage;
+use crate::domain::keys::{HEALTH, LOCK, META};
 use crate::domain::lease::Lease;
 use crate::domain::page::{Meta, ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 
-/// How a commit ended.
 #[derive(Debug)]
 pub enum Commit {
-    /// It is published, the request is completed and the lease is gone.
     Done,
-    /// Somebody published since lookup. The rights that are left come back, to be given up.
+    /// Another worker published since lookup. The rights come back, to be given up.
     Superseded(Rights),
-    /// Somebody else has the lease.
+    /// Another worker has the lease.
     LostLease(Rights),
-    /// Somebody else took the request over.
+    /// Another worker took the request over.
     LostClaim(Rights),
-    /// It is not known whether it happened; it may still happen until the rights are given up.
+    /// Whether it was applied is not known, and it may still be applied until the rights are given
+    /// up. With the reason.
     Unknown(Rights, String),
 }
 
-/// What a commit that did not happen leaves.
+/// What a commit that was not applied returns.
 #[derive(Debug)]
 pub struct Rights {
-    /// The request.
     pub claim: Claim,
-    /// The page.
     pub lease: Lease,
 }
 
-/// What is to be published.
 #[derive(Clone, Debug)]
 pub struct Publication {
     /// META as it will be.
     pub meta: Meta,
     /// META as lookup saw it.
     pub seen: Seen,
-    /// The content is another one, so the version gets a row of its own where history is kept.
+    /// The content changed and the route keeps history: the version gets a row of its own.
     pub keep_version: bool,
     /// Lookup saw failures, which this success ends.
     pub clear_failures: bool,
@@ -60,8 +58,9 @@ const LOCK_AT: usize = 1;
 const REQ_AT: usize = 2;
 
 impl Ledger {
-    /// Publishes the version and releases the lease atomically, on condition that META is what lookup saw (I2), that the claim is
-    /// still ours (I3) and that the lease is. A lease that has only run out is revived once by its own token.
+    /// Publishes the version and releases the lease atomically, on condition that META is what
+    /// lookup saw (I2), that the claim is still ours (I3) and that the lease is. A lease that has
+    /// only expired is revived once by its own token.
     pub async fn commit(
         &self,
         claim: Claim,
@@ -77,22 +76,23 @@ impl Ledger {
             };
             let reasons = match refusal {
                 Cancelled::Conditions(reasons) => reasons,
-                // A late answer is an unknown one: the truth is in the record.
-                Cancelled::Unknown(why) | Cancelled::Passing(why) => {
+                // The record says whether it was applied.
+                Cancelled::Unknown(error) | Cancelled::Passing(error) => {
                     let record = self.claimed(&claim).await;
                     reached(unknown_branch(&record, &claim));
                     return match record {
                         Ok(Some(row)) if is_my_commit(&row, &claim) => Ok(Commit::Done),
-                        Ok(_) | Err(_) => Ok(Commit::Unknown(Rights { claim, lease }, why)),
+                        Ok(_) | Err(_) => Ok(Commit::Unknown(Rights { claim, lease }, error.to_string())),
                     };
                 }
-                Cancelled::Refused(why) => return Err(LedgerError::Refused { doing: "commit", why }),
+                Cancelled::Refused(source) => return Err(LedgerError::Refused { doing: "commit", source }),
             };
             if let Some(Reason::ConditionFailed(row)) = reasons.get(REQ_AT) {
                 let row = row.as_ref().and_then(|item| rows::req(item).ok());
                 reached(overtaken_branch(row.as_ref(), &claim));
                 return Ok(match row {
-                    // The first answer was lost and the token forgotten: it is our own commit that stands in the way.
+                    // The first response was lost and DynamoDB has forgotten the token: the record
+                    // is our own commit's.
                     Some(row) if is_my_commit(&row, &claim) => Commit::Done,
                     Some(_) | None => Commit::LostClaim(Rights { claim, lease }),
                 });
@@ -104,7 +104,8 @@ impl Ledger {
                 Some(Reason::ConditionFailed(Some(item))) => is_my_lock(item, &lease),
                 Some(Reason::ConditionFailed(None) | Reason::Fine) | None => false,
             };
-            // Nobody took it while it ran out: one more try, with the condition on META as strict as before.
+            // No other worker took it after it expired: one more try, with the same condition on
+            // META.
             if !only_expired || revived {
                 reached(Branch::LeaseLostAtCommit);
                 return Ok(Commit::LostLease(Rights { claim, lease }));
@@ -146,7 +147,8 @@ impl Ledger {
         Ok(operations)
     }
 
-    /// Writes META over the row that was seen. An update and not a put: attributes that a newer version added stay.
+    /// Replaces META on condition that it is the row that was seen. An update and not a put:
+    /// attributes that a newer version added stay.
     pub(super) fn publish(&self, page: &PageKey, meta: &Meta, seen: &Seen) -> Result<TransactWriteItem, LedgerError> {
         let mut set = Vec::new();
         let mut remove = Vec::new();
@@ -154,7 +156,7 @@ impl Ledger {
         let own = rows::meta_attributes(meta);
         let listing = [(name::TENANT, Some(s(page.tenant().as_str()))), (name::PATH, Some(s(page.path().as_str())))];
         for (index, (attribute, value)) in own.into_iter().chain(listing).enumerate() {
-            // Some of the names are reserved words; none is spelt out.
+            // Some of the names are reserved words, so all are placeholders.
             update = update.expression_attribute_names(format!("#a{index}"), attribute);
             match value {
                 Some(value) => {
@@ -170,20 +172,21 @@ impl Ledger {
         }
         update = update.update_expression(expression);
         update = seen.is_still(update);
-        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+        update_operation(update)
     }
 
-    /// Gives up the lease; its condition is the check that it is ours. DynamoDB refuses a check and a delete of one item.
+    /// Deletes the lease; its condition is the check that it is ours. DynamoDB refuses a check and
+    /// a delete of one item.
     pub(super) fn spend_lease(&self, lease: &Lease) -> Result<TransactWriteItem, LedgerError> {
         let delete = self
             .delete(&self.pk(lease.page()), LOCK, LEASE_HELD)
             .expression_attribute_values(":token", s(lease.token().as_str()))
             .expression_attribute_values(":now", n(seconds::floor(self.now_ms())));
-        operation(delete.build(), |delete| TransactWriteItem::builder().delete(delete).build())
+        delete_operation(delete)
     }
 
     fn complete(&self, claim: &Claim, publication: &Publication) -> Result<TransactWriteItem, LedgerError> {
-        // On a copy: if the transaction is refused, the claim's events must not say that it was not.
+        // On a copy: if the transaction is refused, the claim's events must not contain the commit.
         let mut events = claim.events.clone();
         let stage = if publication.unchanged { Stage::Unchanged } else { Stage::Committed };
         claim.note(&mut events, stage, self.now_ms());
@@ -197,12 +200,12 @@ impl Ledger {
             .expression_attribute_values(":completed", s(ReqStatus::Completed.as_str()))
             .expression_attribute_values(":key", s(&publication.meta.s3_key))
             .expression_attribute_values(":events", rows::events(&events));
-        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+        update_operation(update)
     }
 
     fn clear_failures(&self, page: &PageKey) -> Result<TransactWriteItem, LedgerError> {
         let update = self.update(&self.pk(page), HEALTH, CLEAR_FAILURES);
-        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+        update_operation(update)
     }
 
     fn keep_version(&self, page: &PageKey, meta: &Meta, sk: &str) -> Result<TransactWriteItem, LedgerError> {
@@ -210,7 +213,7 @@ impl Ledger {
         item.insert(PK.to_owned(), s(self.pk(page)));
         item.insert(SK.to_owned(), s(sk));
         let put = self.put(&self.pk(page), sk, ABSENT).set_item(Some(item));
-        operation(put.build(), |put| TransactWriteItem::builder().put(put).build())
+        put_operation(put)
     }
 }
 

@@ -1,104 +1,88 @@
-//! What DynamoDB's refusals mean. Every error of the SDK and every cancellation reason is classified here and nowhere else.
+//! Every error of the SDK and every cancellation reason of a transaction is classified here and
+//! nowhere else. [`super::conditional`] adds what a single conditional write may end in.
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 
-use everfresh_enqueue::explain;
-
 use super::rows::{Item, RowError};
+use crate::aws_error::AwsError;
 
 /// The ledger does not know, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// The table could not be asked, or its answer stayed unknown. It may work later.
-    #[error("{doing}: the table did not answer: {why}")]
-    Unavailable {
-        /// What was being done.
-        doing: &'static str,
-        /// What the SDK says.
-        why: String,
-    },
-    /// The table refuses by its nature: it does not exist, permission is missing, or the request is malformed.
-    #[error("{doing}: the table refuses: {why}")]
-    Refused {
-        /// What was being done.
-        doing: &'static str,
-        /// What DynamoDB says.
-        why: String,
-    },
-    /// A row is not what it must be.
+    /// DynamoDB could not be reached, or the result stayed unknown. It may work later.
+    #[error("{doing}: the table did not answer: {source}")]
+    Unavailable { doing: &'static str, source: AwsError },
+    /// DynamoDB refuses by its nature: the table does not exist, permission is missing, or the
+    /// request is malformed.
+    #[error("{doing}: the table refuses: {source}")]
+    Refused { doing: &'static str, source: AwsError },
     #[error("{doing}: {source}")]
-    Row {
-        /// What was being done.
-        doing: &'static str,
-        /// Which and why.
-        #[source]
-        source: RowError,
-    },
+    Row { doing: &'static str, source: RowError },
 }
 
-/// One operation of a transaction: what became of it.
+/// What became of one operation of a cancelled transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reason {
-    /// Nothing against it; another one broke the transaction.
+    /// Another operation cancelled the transaction.
     Fine,
     /// Its condition did not hold. The row, if one is there.
     ConditionFailed(Option<Item>),
 }
 
-/// Why a transaction did not happen.
+/// Why a transaction was not applied.
 #[derive(Debug)]
 pub(crate) enum Cancelled {
     /// At least one condition did not hold. One reason per operation, in order.
     Conditions(Vec<Reason>),
-    /// Another transaction is at one of the items, or their partition is overloaded: the same request may work in a moment, and the
-    /// SDK has not tried.
-    Passing(String),
-    /// Whether it happened is not known.
-    Unknown(String),
-    /// It can never happen like this.
-    Refused(String),
+    /// Another transaction holds one of the items, or their partition is overloaded: the same
+    /// request may succeed in a moment. The SDK does not retry it.
+    Passing(AwsError),
+    /// Whether it was applied is not known.
+    Unknown(AwsError),
+    /// It can never be applied like this.
+    Refused(AwsError),
 }
 
-/// Classifies the failure of a transaction.
 #[allow(
     clippy::wildcard_enum_match_arm,
     reason = "the SDK's enums are open: what a newer SDK adds is not known to be safe"
 )]
 pub(crate) fn cancelled(error: SdkError<TransactWriteItemsError>) -> Cancelled {
-    let text = explain(&error);
-    match error {
-        SdkError::ServiceError(refusal) => match refusal.into_err() {
+    let classify: fn(AwsError) -> Cancelled = match &error {
+        SdkError::ServiceError(refusal) => match refusal.err() {
             TransactWriteItemsError::TransactionCanceledException(refusal) => {
-                by_reasons(refusal.cancellation_reasons.unwrap_or_default(), text)
+                return by_reasons(refusal.cancellation_reasons.clone().unwrap_or_default(), error);
             }
-            // The SDK has sent these again, with its pauses, as often as is good for the table; an earlier try may have happened.
+            // The SDK has retried these with its pauses; an earlier try may have been applied.
             TransactWriteItemsError::TransactionInProgressException(_)
             | TransactWriteItemsError::ProvisionedThroughputExceededException(_)
             | TransactWriteItemsError::RequestLimitExceeded(_)
             | TransactWriteItemsError::ThrottlingException(_)
-            // The service broke while at it: it may have happened.
-            | TransactWriteItemsError::InternalServerError(_) => Cancelled::Unknown(text),
+            // The service failed in the middle of it: it may have been applied.
+            | TransactWriteItemsError::InternalServerError(_) => Cancelled::Unknown,
             TransactWriteItemsError::IdempotentParameterMismatchException(_)
             | TransactWriteItemsError::InvalidEndpointException(_)
-            | TransactWriteItemsError::ResourceNotFoundException(_) => Cancelled::Refused(text),
+            | TransactWriteItemsError::ResourceNotFoundException(_) => Cancelled::Refused,
             other => match other.meta().code() {
                 Some("ValidationException" | "AccessDeniedException" | "UnrecognizedClientException") => {
-                    Cancelled::Refused(text)
+                    Cancelled::Refused
                 }
-                Some(_) | None => Cancelled::Unknown(text),
+                Some(_) | None => Cancelled::Unknown,
             },
         },
-        SdkError::ConstructionFailure(_) => Cancelled::Refused(text),
+        SdkError::ConstructionFailure(_) => Cancelled::Refused,
         // A time-out after the request has left is neither success nor failure.
-        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => {
-            Cancelled::Unknown(text)
-        }
-        _ => Cancelled::Unknown(text),
-    }
+        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => Cancelled::Unknown,
+        _ => Cancelled::Unknown,
+    };
+    classify(AwsError::explained(error))
 }
 
-fn by_reasons(reasons: Vec<aws_sdk_dynamodb::types::CancellationReason>, text: String) -> Cancelled {
+fn by_reasons(
+    reasons: Vec<aws_sdk_dynamodb::types::CancellationReason>,
+    error: SdkError<TransactWriteItemsError>,
+) -> Cancelled {
     let mut classified = Vec::with_capacity(reasons.len());
     let mut passing = false;
     let mut failed = false;
@@ -113,27 +97,28 @@ fn by_reasons(reasons: Vec<aws_sdk_dynamodb::types::CancellationReason>, text: S
                 passing = true;
                 classified.push(Reason::Fine);
             }
-            // ValidationError, ItemCollectionSizeLimitExceeded and whatever may come: not by waiting.
-            Some(_) => return Cancelled::Refused(text),
+            // ValidationError, ItemCollectionSizeLimitExceeded and any new code: waiting does not
+            // help.
+            Some(_) => return Cancelled::Refused(AwsError::explained(error)),
         }
     }
-    // A condition that failed is final whatever else was in the way.
+    // A failed condition is final, whatever the other reasons are.
     if failed {
         return Cancelled::Conditions(classified);
     }
-    if passing { Cancelled::Passing(text) } else { Cancelled::Unknown(text) }
+    let error = AwsError::explained(error);
+    if passing { Cancelled::Passing(error) } else { Cancelled::Unknown(error) }
 }
 
-/// Classifies the failure of a single read or write whose conditions, if any, are not the issue.
+/// Classifies the failure of a single read or write that has nothing to do with a condition.
 #[allow(
     clippy::wildcard_enum_match_arm,
     reason = "the SDK's enums are open: what a newer SDK adds is not known to be safe"
 )]
 pub(crate) fn failed<E>(doing: &'static str, error: SdkError<E>) -> LedgerError
 where
-    E: std::error::Error + aws_sdk_dynamodb::error::ProvideErrorMetadata + 'static,
+    E: std::error::Error + aws_sdk_dynamodb::error::ProvideErrorMetadata + Send + Sync + 'static,
 {
-    let why = explain(&error);
     let final_refusal = match &error {
         SdkError::ServiceError(refusal) => matches!(
             refusal.err().code(),
@@ -148,16 +133,26 @@ where
         SdkError::ConstructionFailure(_) => true,
         _ => false,
     };
-    if final_refusal { LedgerError::Refused { doing, why } } else { LedgerError::Unavailable { doing, why } }
+    let source = AwsError::explained(error);
+    if final_refusal { LedgerError::Refused { doing, source } } else { LedgerError::Unavailable { doing, source } }
 }
 
-/// What a transaction that was not finished means to its caller.
+/// A transaction that was not applied, as its caller's error.
 pub(crate) fn unfinished(doing: &'static str, refusal: Cancelled) -> LedgerError {
     match refusal {
-        Cancelled::Refused(why) => LedgerError::Refused { doing, why },
-        Cancelled::Passing(why) | Cancelled::Unknown(why) => LedgerError::Unavailable { doing, why },
-        Cancelled::Conditions(_) => LedgerError::Unavailable { doing, why: "a condition failed twice".to_owned() },
+        Cancelled::Refused(source) => LedgerError::Refused { doing, source },
+        Cancelled::Passing(source) | Cancelled::Unknown(source) => LedgerError::Unavailable { doing, source },
+        Cancelled::Conditions(_) => unavailable(doing, "a condition failed twice"),
     }
+}
+
+/// For a result that stayed unknown although no single call failed.
+pub(crate) fn unavailable(doing: &'static str, text: &'static str) -> LedgerError {
+    LedgerError::Unavailable { doing, source: AwsError::message(text) }
+}
+
+pub(crate) fn in_row(doing: &'static str) -> impl Fn(RowError) -> LedgerError {
+    move |source| LedgerError::Row { doing, source }
 }
 
 #[cfg(test)]

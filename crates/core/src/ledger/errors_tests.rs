@@ -42,7 +42,7 @@ fn conditions(codes: &[&str]) -> Vec<bool> {
 }
 
 #[test]
-fn a_failed_condition_is_told_by_its_place_whatever_else_was_in_the_way() {
+fn failed_condition_is_found_by_its_position_among_other_reasons() {
     assert_eq!(conditions(&["ConditionalCheckFailed"]), [true]);
     assert_eq!(conditions(&["None", "ConditionalCheckFailed", "None"]), [false, true, false]);
     for passing in ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"] {
@@ -52,7 +52,7 @@ fn a_failed_condition_is_told_by_its_place_whatever_else_was_in_the_way() {
 }
 
 #[test]
-fn the_row_that_failed_its_condition_comes_with_it() {
+fn failed_condition_carries_the_row() {
     let row: Item = HashMap::from([("sk".to_owned(), AttributeValue::S("META".to_owned()))]);
     let reason = CancellationReason::builder().code("ConditionalCheckFailed").set_item(Some(row.clone())).build();
     let fine = CancellationReason::builder().build();
@@ -61,7 +61,7 @@ fn the_row_that_failed_its_condition_comes_with_it() {
 }
 
 #[test]
-fn conflicts_and_overload_pass_and_what_is_malformed_does_not() {
+fn conflicts_and_overload_pass_and_malformed_requests_are_refused() {
     for code in ["TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"] {
         assert!(matches!(with_reasons(&["None", code]), Cancelled::Passing(_)), "{code}");
     }
@@ -70,15 +70,15 @@ fn conflicts_and_overload_pass_and_what_is_malformed_does_not() {
             assert!(matches!(with_reasons(&codes), Cancelled::Refused(_)), "{codes:?}");
         }
     }
-    // Cancelled, and nobody says why.
+    // Cancelled without a reason.
     for codes in [&[][..], &["None", "None"]] {
         assert!(matches!(with_reasons(codes), Cancelled::Unknown(_)), "{codes:?}");
     }
 }
 
-/// What the SDK has tried again in vain may have happened at an earlier try.
+/// If all of the SDK's retries failed, an earlier try may have been applied.
 #[test]
-fn what_may_have_happened_is_unknown() {
+fn transaction_that_may_have_been_applied_is_unknown() {
     use TransactWriteItemsError as Error;
     let unknown = [
         Error::TransactionInProgressException(TransactionInProgressException::builder().build()),
@@ -103,7 +103,7 @@ fn what_may_have_happened_is_unknown() {
 }
 
 #[test]
-fn what_the_table_refuses_by_its_nature_is_refused() {
+fn transaction_that_can_never_be_applied_is_refused() {
     use TransactWriteItemsError as Error;
     let refusals = [
         Error::IdempotentParameterMismatchException(IdempotentParameterMismatchException::builder().build()),
@@ -120,7 +120,7 @@ fn what_the_table_refuses_by_its_nature_is_refused() {
 }
 
 #[test]
-fn a_single_read_or_write_is_refused_for_good_or_may_work_later() {
+fn single_call_is_refused_for_good_or_unavailable() {
     let by = |code| failed("reading", SdkError::service_error(GetItemError::generic(by_code(code)), answer()));
     let final_ones = [
         "ResourceNotFoundException",
@@ -137,13 +137,13 @@ fn a_single_read_or_write_is_refused_for_good_or_may_work_later() {
     }
     let construction: SdkError<GetItemError> = SdkError::construction_failure("no region");
     assert!(matches!(failed("reading", construction), LedgerError::Refused { .. }));
-    let silence: SdkError<GetItemError> = SdkError::timeout_error("no answer");
-    assert!(matches!(failed("reading", silence), LedgerError::Unavailable { .. }));
+    let lost: SdkError<GetItemError> = SdkError::timeout_error("no answer");
+    assert!(matches!(failed("reading", lost), LedgerError::Unavailable { .. }));
 }
 
 #[test]
-fn a_transaction_that_was_not_finished_says_whether_it_may_work_later() {
-    let why = || "why".to_owned();
+fn unfinished_transaction_is_refused_or_unavailable() {
+    let why = || AwsError::message("why");
     assert!(matches!(unfinished("failing", Cancelled::Refused(why())), LedgerError::Refused { doing: "failing", .. }));
     for later in [Cancelled::Passing(why()), Cancelled::Unknown(why()), Cancelled::Conditions(Vec::new())] {
         assert!(matches!(unfinished("failing", later), LedgerError::Unavailable { doing: "failing", .. }));

@@ -1,22 +1,11 @@
-//! Every attribute name and every expression that Everfresh sends to DynamoDB, each with its reason. Nothing else in the crate
-//! spells one out, but for META's long list of attributes, which `commit.rs` joins from `rows.rs`.
+//! Every attribute name and every expression that Everfresh sends to DynamoDB, each with its
+//! reason. The only other expression is the update of META, which `commit.rs` builds from the
+//! attributes in `rows.rs`.
 
-/// Partition key.
 pub(crate) const PK: &str = "pk";
-/// Sort key.
 pub(crate) const SK: &str = "sk";
 
-/// Sort keys of a page's rows. `HEALTH` < `LOCK` < `META`, so that one query reads all three.
-pub(crate) const HEALTH: &str = "HEALTH";
-/// The lease.
-pub(crate) const LOCK: &str = "LOCK";
-/// The published version.
-pub(crate) const META: &str = "META";
-
-/// Partition of a key's nonces. The serving function's role may write to partitions of this name, and to no other.
-pub(crate) fn nonce_pk(key_id: &str) -> String {
-    format!("NONCE#{key_id}")
-}
+pub(super) use crate::domain::keys::META;
 
 /// Attribute names. Those of the first block are shared with other languages and must not change.
 pub(crate) mod name {
@@ -66,22 +55,24 @@ pub(crate) mod name {
     pub(crate) const WATERMARK_MS: &str = "watermark_ms";
 }
 
-/// Reads HEALTH, LOCK and META in one query, consistent but for readers. Records (`REQ#`) and versions (`VER#`) sort after them and
-/// stay out.
+/// Reads HEALTH, LOCK and META in one query. Records (`REQ#`) and versions (`VER#`) sort after
+/// them.
 pub(crate) const LOOKUP: &str = "pk = :pk AND sk BETWEEN :health AND :meta";
 
-/// The row is not there. For a first claim, a first version, a version's own row, a nonce that nobody has used.
+/// The row does not exist. For a first claim, a first version, a version's own row, an unused
+/// nonce.
 pub(crate) const ABSENT: &str = "attribute_not_exists(pk)";
 
-/// The record is exactly the one that was judged: whoever changed it meanwhile has the better right. Absent attributes are compared
-/// as absent: another language's record has neither owner nor expiry.
+/// The record is exactly the one that was judged: a worker that changed it meanwhile has the better
+/// right. Absent attributes are compared as absent: a foreign record has neither owner nor expiry.
 pub(crate) fn claim_unchanged(has_owner: bool, has_expiry: bool) -> String {
     let owner = if has_owner { "#owner = :old_owner".to_owned() } else { none("#owner") };
     let expiry = if has_expiry { "claim_expires_ms = :old_expiry".to_owned() } else { none("claim_expires_ms") };
     format!("#status = :old_status AND {owner} AND {expiry}")
 }
 
-/// The attribute is absent, or NULL, which is how some helpers of other languages write absent. `:null` must be the text `NULL`.
+/// The attribute is absent, or NULL, which is how some foreign writers write absent. `:null` must
+/// be the text `NULL`.
 pub(super) fn none(attribute: &str) -> String {
     format!("(attribute_not_exists({attribute}) OR attribute_type({attribute}, :null))")
 }
@@ -89,34 +80,37 @@ pub(super) fn none(attribute: &str) -> String {
 /// The record is the one that has outlived its ttl. Any writer since then has given it a new one.
 pub(crate) const RECORD_OUTLIVED: &str = "#ttl = :old_ttl";
 
-/// The claim is still mine: nobody took it over, and my own commit has not been applied (I3, I5).
+/// The claim is still this worker's: it was not taken over, and this worker's own commit has not
+/// been applied (I3, I5).
 pub(crate) const CLAIM_MINE: &str = "#owner = :owner AND #status = :started";
 
-/// The page's lease is free: never taken, or run out. At the very second of its expiry it has.
+/// The page's lease is free: absent or expired. It is expired from the second of its expiry on.
 pub(crate) const LEASE_FREE: &str = "attribute_not_exists(pk) OR lease_expires_at <= :now";
 
-/// The lease is mine and has not run out.
+/// The lease is this worker's and has not expired.
 pub(crate) const LEASE_HELD: &str = "lease_token = :token AND lease_expires_at > :now";
 
-/// The lease is mine, run out or not. For giving it up, and for reviving it before a commit: as long as the row has my token,
-/// nobody else took it.
+/// The lease is this worker's, expired or not. For releasing it, and for reviving it before a
+/// commit: as long as the row has its token, no other worker took it.
 pub(crate) const LEASE_MINE: &str = "lease_token = :token";
 
-/// META is the version that lookup saw, and points where it pointed (I2): a helper of another language may move the pointer alone,
-/// and leave our version beside it. Never `revalidate_seconds`: an invalidation sets it to zero and publishes nothing.
+/// META is the version that lookup saw, and points where it pointed (I2): a foreign writer may move
+/// only the pointer and leave our version beside it. Never `revalidate_seconds`: an invalidation
+/// sets it to zero and publishes nothing.
 pub(crate) fn meta_is(has_version: bool, has_pointer: bool) -> String {
     let version = if has_version { "#version = :seen_version".to_owned() } else { none("#version") };
     let pointer = if has_pointer { "current_sk = :seen_sk".to_owned() } else { none("current_sk") };
     format!("{version} AND {pointer}")
 }
 
-/// META is the foreign row that lookup saw. Without the first part, pinning a foreign row (which adds a version and keeps key and
-/// time) would not be noticed, nor without the second another foreign writer that only moves the pointer; the ETag tells apart two
-/// foreign commits of one second, where there is one.
+/// META is the foreign row that lookup saw. Without the first part, pinning a foreign row (which
+/// adds a version and keeps key and time) would not be noticed; without the second, neither would a
+/// foreign writer that only moves the pointer. The ETag, if there is one, distinguishes two foreign
+/// commits within one second.
 pub(crate) fn meta_is_foreign(has_etag: bool) -> String {
     let etag = if has_etag { "etag = :seen_etag".to_owned() } else { none("etag") };
     let version = none("#version");
-    // A range, for a helper may write fractions of a second and we read whole ones.
+    // A range: a foreign writer may write fractions of a second, which are read as whole seconds.
     let time = "generated_at >= :seen_generated AND generated_at < :seen_generated_end";
     let pointer = none("current_sk");
     format!("{version} AND {pointer} AND s3_key = :seen_key AND {time} AND {etag}")
@@ -125,64 +119,63 @@ pub(crate) fn meta_is_foreign(has_etag: bool) -> String {
 /// META is this version of ours.
 pub(crate) const META_IS_VERSION: &str = "#version = :version";
 
-/// The world outside knows.
+/// CDN and subscribers have been notified.
 pub(crate) const CLEAR_PENDING_NOTIFICATION: &str = "REMOVE pending_notification";
 
-/// The page is still pinned: only then does anybody look at `wanted_at_ms`.
+/// The page is still pinned: `wanted_at_ms` is read only then.
 pub(crate) const STILL_PINNED: &str = "attribute_exists(pinned_at_ms)";
 
 /// Watermarks only rise.
 pub(crate) const WATERMARK_RISES: &str = "attribute_not_exists(watermark_ms) OR watermark_ms < :at";
 
-/// No invalidation of the path came since lookup that an unpin would set back.
+/// No path invalidation since lookup is newer than the unpin's watermark, which would set it back.
 pub(crate) const PATH_WATERMARK_STAYS: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms <= :at";
 
-/// The first rejection's moment: a redrive is sent after it.
+/// Keeps the time of the first rejection: a redriven message is sent after it.
 pub(crate) const RECORD_REJECTION: &str = "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now), events = :events";
 
-/// Another request's version covers this one. No owner: there is no commit that a late worker could take for its own.
+/// Another request's version covers this one. Without an owner, so that a late worker does not take
+/// this for its own commit.
 pub(crate) const COMPLETE_COVERED: &str =
     "SET #status = :completed, result_s3_key = :key, events = :events REMOVE #owner";
 
-/// A longer lease, and a row that outlives it.
 pub(crate) const PROLONG: &str = "SET lease_expires_at = :until, #ttl = :ttl";
 
-/// The request is done. Its owner stays: it tells whose commit it was when the answer is lost.
+/// The request is completed. Its owner stays: it identifies the commit when the response is lost.
 pub(crate) const COMPLETE: &str = "SET #status = :completed, result_s3_key = :key, events = :events";
 
-/// A success ends the cooldown; pin and watermark are not its business.
+/// A success ends the cooldown. Pin and watermark stay.
 pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms";
 
-/// The attempt failed; the next delivery may take over.
+/// The attempt failed; the next delivery may take the record over.
 pub(crate) const FAIL: &str = "SET #status = :failed, error_class = :class, events = :events";
 
-/// One more failure, and when the page may be tried again.
 pub(crate) const COOL_DOWN: &str = "SET failures = :failures, next_attempt_ms = :next";
 
-/// The page was invalidated by path.
 pub(crate) const RAISE_PATH_WATERMARK: &str = "SET path_watermark_ms = :at";
 
-/// Watermarks only rise: an older one than the row's is no news.
+/// Watermarks only rise.
 pub(crate) const PATH_WATERMARK_RISES: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms < :at";
 
-/// The same for other languages: a life of zero.
+/// A path invalidation for readers in other languages: a life of zero.
 pub(crate) const END_LIFE: &str = "SET revalidate_seconds = :zero";
 
-/// The row is there: an invalidation does not make one up.
+/// The row exists: an invalidation does not create one.
 pub(crate) const PRESENT: &str = "attribute_exists(pk)";
 
-/// Somebody wanted a pinned page newer.
+/// A `changed` request met the pin.
 pub(crate) const RECORD_WANTED: &str = "SET wanted_at_ms = :sent";
 
-/// A tag, a prefix or the epoch moves on.
+/// Of a tag, a prefix or the epoch.
 pub(crate) const RAISE_WATERMARK: &str = "SET watermark_ms = :at";
 
-/// Held fast from now on.
 pub(crate) const PIN: &str = "SET pinned_at_ms = :at";
 
-/// Free again, and stale: whatever was wanted meanwhile is regenerated even if nobody enqueues it.
+/// The watermark makes the page stale, so that changes during the pin are regenerated even if no
+/// further request is enqueued.
 pub(crate) const UNPIN: &str = "SET path_watermark_ms = :at REMOVE pinned_at_ms, wanted_at_ms";
 
-/// Keeps STARTED, for the words of the table know no fourth state, but with nobody at it: the next delivery takes it over.
+/// The status stays STARTED, for the shared table knows no fourth one, but expired and without an
+/// owner: the next delivery takes it over.
 pub(crate) const GIVE_BACK: &str =
     "SET claim_expires_ms = :expired, attempts = :attempts, stale_answers = :stale, events = :events REMOVE #owner";

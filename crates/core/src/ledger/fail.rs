@@ -1,16 +1,18 @@
-//! fail and give back: how an attempt ends that published nothing.
+//! fail and give up: the ends of an attempt that published nothing.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 
 use super::claim::given_back_values;
 use super::commit::Rights;
-use super::errors::{Cancelled, LedgerError, Reason, unfinished};
-use super::expressions::{CLAIM_MINE, COOL_DOWN, FAIL, GIVE_BACK, HEALTH, LEASE_MINE, LOCK, name};
+use super::errors::{LedgerError, Reason};
+use super::expressions::{CLAIM_MINE, COOL_DOWN, FAIL, GIVE_BACK, LEASE_MINE, name};
 use super::rows::{self, n, s};
-use super::{Claim, Ledger, operation};
+use super::transaction::{Transaction, delete_operation, update_operation};
+use super::{Claim, Ledger};
 use crate::branches::{Branch, reached};
 use crate::domain::events::Stage;
 use crate::domain::health::Health;
+use crate::domain::keys::{HEALTH, LOCK};
 use crate::domain::lease::Lease;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::ReqStatus;
@@ -19,13 +21,14 @@ use crate::domain::page_key::PageKey;
 const REQ_AT: usize = 0;
 const LOCK_AT: usize = 1;
 
-/// What is done when only the claim is left, when only the lease is, and when neither is.
+/// Branches for when only the claim is left, only the lease, and neither.
 const FAILED: [Branch; 3] = [Branch::FailedWithoutLease, Branch::FailedWithoutClaim, Branch::FailedWithoutRights];
 const GAVE_UP: [Branch; 3] = [Branch::GaveUpWithoutLease, Branch::GaveUpWithoutClaim, Branch::GaveUpWithoutRights];
 
 impl Ledger {
-    /// Records that the attempt failed, lets the page cool down and gives up the lease, in one transaction. If part of that is not
-    /// ours any more, the part that is still is done: an overtaken worker changes nothing that belongs to its successor (I5).
+    /// Records the failure, starts the page's cooldown and releases the lease, in one transaction.
+    /// If claim or lease was taken over, only the other half is written: an overtaken worker
+    /// changes nothing that belongs to its successor (I5).
     pub async fn fail(&self, rights: Rights, class: ErrorClass, health: Health) -> Result<(), LedgerError> {
         let Rights { mut claim, lease } = rights;
         claim.reached(Stage::Failed, self.now_ms());
@@ -35,8 +38,8 @@ impl Ledger {
         self.whole_or_half("recording a failure", whole, halves, FAILED).await
     }
 
-    /// Gives claim and lease back without counting the attempt. After a commit whose answer was lost this also fences it: from here
-    /// on it is refused.
+    /// Gives claim and lease back without counting the attempt. This also fences a commit whose
+    /// response was lost: from here on it is refused.
     pub async fn give_up(&self, rights: Rights) -> Result<(), LedgerError> {
         let Rights { mut claim, lease } = rights;
         claim.reached(Stage::GivenBack, self.now_ms());
@@ -52,10 +55,9 @@ impl Ledger {
         [req_half, lock_half]: [Vec<TransactWriteItem>; 2],
         [claim_left, lease_left, nothing_left]: [Branch; 3],
     ) -> Result<(), LedgerError> {
-        let reasons = match self.transact(whole).await {
-            Ok(()) => return Ok(()),
-            Err(Cancelled::Conditions(reasons)) => reasons,
-            Err(other) => return Err(unfinished(doing, other)),
+        let reasons = match self.transact_if(doing, whole).await? {
+            Transaction::Applied => return Ok(()),
+            Transaction::ConditionsFailed(reasons) => reasons,
         };
         let still_mine = |at: usize| matches!(reasons.get(at), Some(Reason::Fine));
         let (half, branch) = match (still_mine(REQ_AT), still_mine(LOCK_AT)) {
@@ -67,11 +69,8 @@ impl Ledger {
             }
         };
         reached(branch);
-        match self.transact(half).await {
-            // Refused now: then that half went too.
-            Ok(()) | Err(Cancelled::Conditions(_)) => Ok(()),
-            Err(other) => Err(unfinished(doing, other)),
-        }
+        // If its condition fails now, that half was lost meanwhile too.
+        self.transact_if(doing, half).await.map(drop)
     }
 
     fn record_failure(&self, claim: &Claim, class: ErrorClass) -> Result<TransactWriteItem, LedgerError> {
@@ -85,7 +84,7 @@ impl Ledger {
             .expression_attribute_values(":failed", s(ReqStatus::Failed.as_str()))
             .expression_attribute_values(":class", s(class.as_str()))
             .expression_attribute_values(":events", rows::events(&claim.events));
-        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+        update_operation(update)
     }
 
     fn return_claim(&self, claim: &Claim) -> Result<TransactWriteItem, LedgerError> {
@@ -95,13 +94,13 @@ impl Ledger {
             .expression_attribute_names("#owner", name::OWNER)
             .expression_attribute_names("#status", name::STATUS)
             .set_expression_attribute_values(Some(given_back_values(claim)));
-        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+        update_operation(update)
     }
 
     fn drop_lease(&self, lease: &Lease) -> Result<TransactWriteItem, LedgerError> {
         let delete = self.delete(&self.pk(lease.page()), LOCK, LEASE_MINE);
         let delete = delete.expression_attribute_values(":token", s(lease.token().as_str()));
-        operation(delete.build(), |delete| TransactWriteItem::builder().delete(delete).build())
+        delete_operation(delete)
     }
 
     fn cool_down(&self, page: &PageKey, health: &Health) -> Result<TransactWriteItem, LedgerError> {
@@ -109,6 +108,6 @@ impl Ledger {
             .update(&self.pk(page), HEALTH, COOL_DOWN)
             .expression_attribute_values(":failures", n(u64::from(health.failures)))
             .expression_attribute_values(":next", n(health.next_attempt_ms.unwrap_or_default()));
-        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+        update_operation(update)
     }
 }

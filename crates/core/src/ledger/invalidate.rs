@@ -1,42 +1,45 @@
-//! invalidate: by path, by tag, by prefix; and what a reader of a page must know of it.
+//! invalidate: by path, by tag, by prefix; and reading the watermarks that apply to a page.
 
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, TransactWriteItem};
 
-use super::errors::{Cancelled, LedgerError, Reason, failed, unfinished};
+use super::Ledger;
+use super::conditional::Write;
+use super::errors::{Cancelled, LedgerError, Reason, failed, in_row, unavailable, unfinished};
 use super::expressions::{
-    ABSENT, END_LIFE, HEALTH, META, PATH_WATERMARK_RISES, PK, PRESENT, RAISE_PATH_WATERMARK, RAISE_WATERMARK,
-    RECORD_OUTLIVED, RECORD_WANTED, SK, STILL_PINNED, WATERMARK_RISES, name,
+    ABSENT, END_LIFE, PATH_WATERMARK_RISES, PK, PRESENT, RAISE_PATH_WATERMARK, RAISE_WATERMARK, RECORD_OUTLIVED,
+    RECORD_WANTED, SK, STILL_PINNED, WATERMARK_RISES, name,
 };
-use super::lookup::in_row;
 use super::rows::{self, n, s};
-use super::{Ledger, operation};
+use super::transaction::{Transaction, put_operation, update_operation};
+use crate::aws_error::AwsError;
 use crate::domain::claim::record_ttl;
 use crate::domain::digest::Digest;
 use crate::domain::events::{Event, Stage};
-use crate::domain::invalidations::{EPOCH_SK, Invalidations, Prefix, watermark_sks};
+use crate::domain::invalidations::{Invalidations, Prefix};
+use crate::domain::keys::{EPOCH, HEALTH, META, req_sk, watermark_sks};
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::{PageKey, Tenant};
-use crate::domain::request::{IdempotencyKey, req_sk};
+use crate::domain::request::IdempotencyKey;
 use crate::domain::tag::Tag;
 
-/// How often a request by tag is judged anew because the record under its key changed meanwhile.
+/// How often a request by tag is judged because the record under its key changed meanwhile.
 const ROUNDS: usize = 3;
 
-/// How a request by tag ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagInvalidation {
     /// The watermark is written and the request completed.
     Done,
     /// The request was completed before.
     Replayed,
-    /// Its key was used for another request.
+    /// The key was used for another request.
     Rejected(RejectReason),
 }
 
 impl Ledger {
-    /// Handles a request by tag: one transaction completes its record and raises the tag's watermark and the tenant's epoch to the
-    /// moment the message was sent, however many pages carry the tag.
+    /// Handles a request by tag: one transaction completes its record and raises the tag's
+    /// watermark and the tenant's epoch to the moment the message was sent, however many pages
+    /// carry the tag.
     pub async fn invalidate_tag(
         &self,
         tenant: &Tenant,
@@ -59,12 +62,13 @@ impl Ledger {
                     Some(Reason::ConditionFailed(Some(item))) => Some(rows::req(&item).map_err(in_row(doing))?),
                     Some(Reason::ConditionFailed(None) | Reason::Fine) | None => None,
                 },
-                // A late answer is an unknown one: the truth is in the record.
+                // The record says whether it was applied.
                 Cancelled::Unknown(_) | Cancelled::Passing(_) => self.record(&pk, &req_sk(key)).await?,
-                Cancelled::Refused(why) => return Err(LedgerError::Refused { doing, why }),
+                Cancelled::Refused(source) => return Err(LedgerError::Refused { doing, source }),
             };
             match known {
-                // Past its ttl it counts as absent, though DynamoDB has not deleted it yet: it is overwritten as it was read.
+                // Past its ttl it counts as absent, though DynamoDB has not deleted it yet: it is
+                // overwritten if still the same.
                 Some(row) if !row.counts(self.now_ms()) => outlived = Some(row),
                 Some(row) if row.request_hash == request_hash.to_string() => return Ok(TagInvalidation::Replayed),
                 Some(_) => return Ok(TagInvalidation::Rejected(RejectReason::KeyConflict)),
@@ -73,44 +77,44 @@ impl Ledger {
                 None => break,
             }
         }
-        Err(LedgerError::Unavailable { doing, why: "the transaction's answer stayed unknown".to_owned() })
+        Err(unavailable(doing, "the transaction's result stayed unknown"))
     }
 
-    /// Makes every page below the prefix stale. `at_ms` is the upper end of what the time may be.
+    /// Makes every page below the prefix stale. `at_ms` is the upper bound of the current time.
     pub async fn invalidate_prefix(&self, tenant: &Tenant, prefix: &Prefix, at_ms: u64) -> Result<(), LedgerError> {
         let done = self.raise_watermarks(&tenant.inval_pk(), &prefix.sk(), at_ms, Vec::new()).await?;
         done.map_err(|refusal| unfinished("invalidating by prefix", refusal))
     }
 
-    /// Makes one page stale: for us by a watermark on HEALTH, for other languages by a life of zero on META. `at_ms` is the upper
-    /// end of what the time may be.
+    /// Makes one page stale: for Everfresh by a watermark on HEALTH, for readers in other languages
+    /// by a life of zero on META. `at_ms` is the upper bound of the current time.
     pub async fn invalidate_path(&self, page: &PageKey, at_ms: u64) -> Result<(), LedgerError> {
         let doing = "invalidating by path";
         let pk = self.pk(page);
-        let watermark = |condition: bool| {
-            let update = self.update(&pk, HEALTH, RAISE_PATH_WATERMARK).expression_attribute_values(":at", n(at_ms));
-            // Watermarks only rise: an older one than the row's is no news.
-            let rises = PATH_WATERMARK_RISES;
-            let update = if condition { update.condition_expression(rises) } else { update };
-            operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+        let watermark = || {
+            let update = self
+                .update(&pk, HEALTH, RAISE_PATH_WATERMARK)
+                .condition_expression(PATH_WATERMARK_RISES)
+                .expression_attribute_values(":at", n(at_ms));
+            update_operation(update)
         };
         let life = self
             .update(&pk, META, END_LIFE)
             .condition_expression(PRESENT)
             .expression_attribute_values(":zero", n(0u64));
-        let life = operation(life.build(), |update| TransactWriteItem::builder().update(update).build())?;
-        match self.transact(vec![watermark(true)?, life]).await {
-            Ok(()) => Ok(()),
-            // No page yet, or a newer watermark: what is left of the two.
-            Err(Cancelled::Conditions(reasons)) => match reasons.first() {
-                Some(Reason::Fine) => self.transact_or_known(doing, vec![watermark(true)?]).await,
+        match self.transact_if(doing, vec![watermark()?, update_operation(life)?]).await? {
+            Transaction::Applied => Ok(()),
+            Transaction::ConditionsFailed(reasons) => match reasons.first() {
+                // No page yet: the watermark alone. If it fails now, a newer one was written
+                // meanwhile.
+                Some(Reason::Fine) => self.transact_if(doing, vec![watermark()?]).await.map(drop),
                 Some(Reason::ConditionFailed(_)) | None => Ok(()),
             },
-            Err(other) => Err(unfinished(doing, other)),
         }
     }
 
-    /// Remembers on a pinned page that a change is waiting. Returns false if the page is not pinned any more.
+    /// Records on a pinned page that a change is waiting. Returns false if the page is not pinned
+    /// any more.
     pub async fn record_wanted(&self, page: &PageKey, sent_ms: u64) -> Result<bool, LedgerError> {
         let update = self
             .dynamodb
@@ -121,23 +125,17 @@ impl Ledger {
             .update_expression(RECORD_WANTED)
             .condition_expression(STILL_PINNED)
             .expression_attribute_values(":sent", n(sent_ms));
-        match update.send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(false),
-                Some(_) | None => Err(failed("recording a wish on a pinned page", error)),
-            },
-        }
+        Write::of("recording a change on a pinned page", update.send().await)?.applied()
     }
 
-    /// The moment of the tenant's newest invalidation by tag or prefix.
+    /// The time of the tenant's newest invalidation by tag or prefix.
     pub async fn epoch(&self, tenant: &Tenant) -> Result<Option<u64>, LedgerError> {
         let doing = "reading the tenant's epoch";
-        let item = self.item(doing, &tenant.inval_pk(), EPOCH_SK).await?;
+        let item = self.item(doing, &tenant.inval_pk(), EPOCH).await?;
         item.map(|item| rows::watermark(&item)).transpose().map_err(in_row(doing))
     }
 
-    /// The watermarks that apply to one page. Worth asking only when the epoch is newer than the page.
+    /// The watermarks that apply to one page. Needed only if the epoch is newer than the page.
     pub async fn invalidations(
         &self,
         page: &PageKey,
@@ -153,7 +151,8 @@ impl Ledger {
             let keys = chunk.iter().map(|sk| [(PK.to_owned(), s(&pk)), (SK.to_owned(), s(sk))].into());
             let mut wanted = KeysAndAttributes::builder().consistent_read(true);
             wanted = wanted.set_keys(Some(keys.collect()));
-            let wanted = wanted.build().map_err(|e| LedgerError::Refused { doing, why: e.to_string() })?;
+            let wanted =
+                wanted.build().map_err(|error| LedgerError::Refused { doing, source: AwsError::new(error) })?;
             let mut pending = Some(std::collections::HashMap::from([(self.table.clone(), wanted)]));
             while let Some(request) = pending.take() {
                 let got = self.dynamodb.batch_get_item().set_request_items(Some(request)).send().await;
@@ -161,15 +160,15 @@ impl Ledger {
                 for item in got.responses.unwrap_or_default().into_values().flatten() {
                     watermarks.push(rows::watermark(&item).map_err(in_row(doing))?);
                 }
-                // What a busy table left out comes with the next round.
+                // Keys that a busy table left out are read in the next round.
                 pending = got.unprocessed_keys.filter(|left| !left.is_empty());
             }
         }
         Ok(Invalidations::new(epoch_ms, watermarks))
     }
 
-    /// Raises a watermark and the epoch to `at_ms` together with `first` operations. One that is already higher stays, and the rest
-    /// is done without it.
+    /// Raises a watermark and the epoch to `at_ms` together with the `first` operations. A
+    /// watermark that is already higher stays, and the rest is written without it.
     async fn raise_watermarks(
         &self,
         pk: &str,
@@ -177,7 +176,7 @@ impl Ledger {
         at_ms: u64,
         first: Vec<TransactWriteItem>,
     ) -> Result<Result<(), Cancelled>, LedgerError> {
-        let mut rising = vec![sk.to_owned(), EPOCH_SK.to_owned()];
+        let mut rising = vec![sk.to_owned(), EPOCH.to_owned()];
         loop {
             let mut operations = first.clone();
             for sk in &rising {
@@ -185,8 +184,7 @@ impl Ledger {
                     .update(pk, sk, RAISE_WATERMARK)
                     .condition_expression(WATERMARK_RISES)
                     .expression_attribute_values(":at", n(at_ms));
-                operations
-                    .push(operation(update.build(), |update| TransactWriteItem::builder().update(update).build())?);
+                operations.push(update_operation(update)?);
             }
             if operations.is_empty() {
                 return Ok(Ok(()));
@@ -213,7 +211,8 @@ impl Ledger {
         }
     }
 
-    /// The record of a request by tag, written where none is, or over one that has outlived its ttl.
+    /// The record of a request by tag, written where none is, or over one that has outlived its
+    /// ttl.
     fn completed_record(
         &self,
         pk: &str,
@@ -240,18 +239,6 @@ impl Ledger {
         for (name, value) in attributes {
             put = put.item(name, value);
         }
-        operation(put.build(), |put| TransactWriteItem::builder().put(put).build())
-    }
-
-    /// A transaction whose conditions failing means that somebody has done it already.
-    async fn transact_or_known(
-        &self,
-        doing: &'static str,
-        operations: Vec<TransactWriteItem>,
-    ) -> Result<(), LedgerError> {
-        match self.transact(operations).await {
-            Ok(()) | Err(Cancelled::Conditions(_)) => Ok(()),
-            Err(other) => Err(unfinished(doing, other)),
-        }
+        put_operation(put)
     }
 }

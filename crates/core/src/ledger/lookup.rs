@@ -1,34 +1,31 @@
-//! lookup: everything about a page in one read, consistent for whoever decides by it.
+//! lookup: everything about a page in one read, consistent for the worker.
 
-use super::errors::{LedgerError, failed};
-use super::expressions::{HEALTH, LOCK, LOOKUP, META, PK, SK};
+use super::errors::{LedgerError, failed, in_row};
+use super::expressions::{LOOKUP, PK, SK};
 use super::rows::{self, Item, RowError, s};
 use super::seen::UnreadableMeta;
 use super::{Claim, Ledger};
 use crate::domain::health::Health;
+use crate::domain::keys::{HEALTH, LOCK, META, req_sk};
 use crate::domain::page::{LockRow, Meta, ReqRow};
 use crate::domain::page_key::{MAX_SORT_KEY_BYTES, PageKey, Tenant};
-use crate::domain::request::{Handle, IdempotencyKey, req_sk};
+use crate::domain::request::{Handle, IdempotencyKey};
 
-/// A page's rows at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageState {
-    /// The published version, if there is one.
     pub meta: Option<Meta>,
-    /// In its place, a foreign row that cannot be read.
+    /// In place of `meta`, a foreign row that cannot be read.
     pub unreadable: Option<UnreadableMeta>,
-    /// The lease, held or run out.
+    /// The lease, held or expired.
     pub lock: Option<LockRow>,
-    /// Failures, pin and watermark.
     pub health: Health,
 }
 
-/// Whom a page is read for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
-    /// Who renders and publishes, by what the lease says.
     Worker,
-    /// Who only shows it. The lease tells a reader that somebody is at it, nothing more: one that cannot be read is none.
+    /// To a reader the lease only means that a render is under way, so one that cannot be parsed
+    /// counts as none.
     Reader,
 }
 
@@ -38,18 +35,19 @@ impl Ledger {
         self.read_page(page, For::Worker, true).await
     }
 
-    /// The same for half the price and perhaps a moment old: for readers, who get what was published a moment ago either way. A
-    /// lease that cannot be read counts as none.
+    /// As [`Ledger::lookup`], eventually consistent and at half the price: a reader may get a
+    /// version that was published a moment ago either way. A lease that cannot be parsed counts as
+    /// none.
     pub async fn lookup_for_reader(&self, page: &PageKey) -> Result<PageState, LedgerError> {
         self.read_page(page, For::Reader, false).await
     }
 
-    /// The same, consistently: for a reader who waits for what is being published.
+    /// As [`Ledger::lookup_for_reader`], consistent: for a reader that waits for the next version.
     pub async fn lookup_for_waiting_reader(&self, page: &PageKey) -> Result<PageState, LedgerError> {
         self.read_page(page, For::Reader, true).await
     }
 
-    async fn read_page(&self, page: &PageKey, whom: For, consistent: bool) -> Result<PageState, LedgerError> {
+    async fn read_page(&self, page: &PageKey, purpose: For, consistent: bool) -> Result<PageState, LedgerError> {
         let doing = "lookup";
         let pk = self.pk(page);
         let query = self
@@ -69,13 +67,13 @@ impl Ledger {
         let mut state = PageState::default();
         for item in &items {
             let read = match item.get(SK).and_then(|sk| sk.as_s().ok()).map(String::as_str) {
-                Some(META) => self.read_meta(&pk, item, whom, &mut state).await?,
-                Some(LOCK) => match (rows::lock(item), whom) {
+                Some(META) => self.read_meta(&pk, item, purpose, &mut state).await?,
+                Some(LOCK) => match (rows::lock(item), purpose) {
                     (Err(_), For::Reader) => Ok(()),
                     (lock, For::Worker | For::Reader) => lock.map(|lock| state.lock = Some(lock)),
                 },
                 Some(HEALTH) => rows::health(item).map(|health| state.health = health),
-                // A row of somebody else's that sorts between ours.
+                // A foreign row that sorts between ours.
                 Some(_) | None => Ok(()),
             };
             read.map_err(in_row(doing))?;
@@ -83,10 +81,11 @@ impl Ledger {
         Ok(state)
     }
 
-    /// The page's rows by their keys. More than a megabyte of foreign rows between them ends a query before META.
+    /// The page's rows by their keys. More than a megabyte of foreign rows between them ends a
+    /// query before META.
     async fn page_rows(&self, pk: &str) -> Result<Vec<Item>, LedgerError> {
         let mut items = Vec::new();
-        // META last, as in the query: what HEALTH and LOCK say is never newer than what is published.
+        // META last, as in the query: HEALTH and LOCK are never newer than META.
         for sk in [HEALTH, LOCK, META] {
             items.extend(self.item("lookup", pk, sk).await?);
         }
@@ -97,13 +96,14 @@ impl Ledger {
         &self,
         pk: &str,
         item: &Item,
-        whom: For,
+        purpose: For,
         state: &mut PageState,
     ) -> Result<Result<(), RowError>, LedgerError> {
         let read = match rows::points_at(item) {
             None => rows::meta(item),
             Some(sk) => {
-                // What cannot be a sort key is the name of no row, and the table would refuse to look.
+                // A text that cannot be a sort key names no row, and DynamoDB would refuse to read
+                // it.
                 let pointed = match sk.len() {
                     1..=MAX_SORT_KEY_BYTES => self.item("lookup", pk, sk).await?,
                     _ => None,
@@ -112,7 +112,7 @@ impl Ledger {
             }
         };
         Ok(match read {
-            Ok(Meta { version: Some(version), .. }) if version.is_last() && whom == For::Worker => {
+            Ok(Meta { version: Some(version), .. }) if version.is_last() && purpose == For::Worker => {
                 Err(RowError::LastVersion { version, row: META.to_owned() })
             }
             Ok(meta) => {
@@ -131,7 +131,7 @@ impl Ledger {
         self.record(&self.pk(page), &req_sk(key)).await
     }
 
-    /// Reads the record that a public handle names, consistently. None also where the table's keys are not hashes.
+    /// Reads the record that a public handle names, consistently. None in a table with raw keys.
     pub async fn request_by_handle(&self, tenant: &Tenant, handle: &Handle) -> Result<Option<ReqRow>, LedgerError> {
         let (pk, key) = match handle {
             Handle::Page { page, key } => (page.pk(tenant, self.layout), key),
@@ -143,7 +143,7 @@ impl Ledger {
         }
     }
 
-    /// Reads what became of a claim, consistently: after a lost answer, this is the truth.
+    /// Reads the claim's record, consistently: after a lost response it decides.
     pub(super) async fn claimed(&self, claim: &Claim) -> Result<Option<ReqRow>, LedgerError> {
         self.record(&claim.pk, &claim.sk).await
     }
@@ -163,8 +163,4 @@ impl Ledger {
         let found = get.key(PK, s(pk)).key(SK, s(sk)).send().await.map_err(|error| failed(doing, error))?;
         Ok(found.item)
     }
-}
-
-pub(super) fn in_row(doing: &'static str) -> impl Fn(RowError) -> LedgerError {
-    move |source| LedgerError::Row { doing, source }
 }

@@ -1,31 +1,31 @@
 //! spend a nonce: a signed request counts once.
 
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure;
 
 use super::Ledger;
-use super::errors::{LedgerError, failed};
-use super::expressions::{ABSENT, PK, SK, name, nonce_pk};
+use super::conditional::Write;
+use super::errors::LedgerError;
+use super::expressions::{ABSENT, PK, SK, name};
 use super::rows::{n, s};
 use crate::chance;
+use crate::domain::keys::nonce_pk;
 
-/// What became of a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nonce {
-    /// Nobody had used it, and nobody can any more.
+    /// It was unused, and this call has used it.
     Spent,
-    /// It had been used.
+    /// It had been used before.
     Replayed,
 }
 
 impl Ledger {
-    /// Uses up a nonce of the key `key_id`, and remembers it until the second `keep_until`.
+    /// Uses up a nonce of the key `key_id`, and remembers it until `keep_until`, in seconds.
     ///
-    /// Of any number of calls with one nonce exactly one spends it. Idempotent within a call: if the answer to the first write is lost,
-    /// the row is recognised by its owner.
+    /// Of any number of calls with one nonce exactly one spends it. Idempotent within a call: if
+    /// the response to the first write is lost, the row is recognised by its owner.
     pub async fn spend_nonce(&self, key_id: &str, nonce: &str, keep_until: u64) -> Result<Nonce, LedgerError> {
         let owner = format!("{:032x}", chance::token());
-        // A single put: the serving function may do nothing else.
+        // A single put: the serving function's role allows nothing else.
         let put = self
             .dynamodb
             .put_item()
@@ -36,15 +36,13 @@ impl Ledger {
             .item(name::TTL, n(keep_until))
             .condition_expression(ABSENT)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match put.send().await {
-            Ok(_) => Ok(Nonce::Spent),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(refusal)) => {
-                    let mine = refusal.item().and_then(|item| item.get(name::OWNER)) == Some(&s(owner));
-                    Ok(if mine { Nonce::Spent } else { Nonce::Replayed })
-                }
-                Some(_) | None => Err(failed("spending a nonce", error)),
-            },
+        match Write::of("spending a nonce", put.send().await)? {
+            Write::Applied => Ok(Nonce::Spent),
+            Write::ConditionFailed(item) => {
+                let mine = item.as_ref().and_then(|item| item.get(name::OWNER)) == Some(&s(owner));
+                Ok(if mine { Nonce::Spent } else { Nonce::Replayed })
+            }
+            Write::Conflict(error) => Err(error),
         }
     }
 }

@@ -1,52 +1,50 @@
-//! pin, unpin, roll back, purge: what an operator does to a page.
+//! pin, unpin, roll back, purge: the operator's commands on a page.
 //!
-//! Each takes the page's lease and writes HEALTH and a new version of META in one transaction, so that a render in flight is
-//! superseded.
+//! Each takes the page's lease and writes HEALTH and a new version of META in one transaction, so
+//! that a render in flight is superseded.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 
+use super::Ledger;
 use super::acquire::Acquire;
-use super::errors::{Cancelled, LedgerError, Reason, unfinished};
-use super::expressions::{HEALTH, PATH_WATERMARK_STAYS, PIN, UNPIN};
-use super::lookup::in_row;
+use super::errors::{Cancelled, LedgerError, Reason, in_row, unfinished};
+use super::expressions::{PATH_WATERMARK_STAYS, PIN, UNPIN};
 use super::rows::{self, n};
 use super::seen::Seen;
-use super::{Ledger, operation};
+use super::transaction::update_operation;
 use crate::chance;
 use crate::domain::health::Health;
+use crate::domain::keys::HEALTH;
 use crate::domain::page::{ANY_REQUEST, Meta, VersionRow};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 use crate::domain::version::Version;
 
-/// How an operator's verb ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Done; this is the new version.
+    /// With the new version.
     Done(Version),
-    /// A worker holds the page's lease: try again in a moment.
-    Busy {
-        /// When the lease runs out unless renewed.
-        until_ms: u64,
-    },
-    /// Somebody published in the same moment: try again.
+    /// A worker holds the page's lease until `until_ms`, unless it renews. Retry in a moment.
+    Busy { until_ms: u64 },
+    /// A worker published at the same moment. Retry.
     Superseded,
     /// There is no such page, or no such version.
     NotFound,
 }
 
-/// How long an operator holds the lease: two round trips and patience.
+/// Long enough for two round trips with the SDK's retries.
 const LEASE_MS: u64 = 15_000;
 
 impl Ledger {
-    /// Holds the published version fast until unpinned.
+    /// Keeps the published version until unpinned.
     pub async fn pin(&self, page: &PageKey) -> Result<Operation, LedgerError> {
         let now_ms = self.now_ms();
         self.operate(page, |meta| meta, |_| Pin::Set { at_ms: now_ms }).await
     }
 
-    /// Lets the page be regenerated again. The watermark goes into the same transaction, so that the page is stale from then on even
-    /// if the caller dies before it enqueues `changed`. `at_ms` is the upper end of what the time may be.
+    /// Lets the page be regenerated again. The watermark goes into the same transaction, so that
+    /// the page is stale from then on even if the caller crashes before it enqueues `changed`.
+    /// `at_ms` is the upper bound of the current time.
     pub async fn unpin(&self, page: &PageKey, at_ms: u64) -> Result<Operation, LedgerError> {
         // Watermarks only rise, also if another operator's clock is ahead of this one's.
         let lift =
@@ -63,7 +61,8 @@ impl Ledger {
         self.operate(page, |meta| rolled_back(meta, kept, now_ms), |_| Pin::Set { at_ms: now_ms }).await
     }
 
-    /// Publishes a tombstone, and pins it: a change that was sent within ε of the purge would otherwise bring the page back.
+    /// Publishes a tombstone, and pins it: a change that was sent within ε of the purge would
+    /// otherwise bring the page back.
     pub async fn purge(&self, page: &PageKey) -> Result<Operation, LedgerError> {
         let now_ms = self.now_ms();
         self.operate(page, |meta| tombstone(meta, now_ms), |_| Pin::Set { at_ms: now_ms }).await
@@ -82,7 +81,7 @@ impl Ledger {
         let state = match self.lookup(page).await {
             Ok(state) => state,
             Err(error) => {
-                // Best effort: a lease that stays runs out by itself.
+                // Best effort: a lease that stays expires by itself.
                 let _ = self.release(lease).await;
                 return Err(error);
             }
@@ -95,7 +94,7 @@ impl Ledger {
         let version = seen.next_version(meta.source_ms.unwrap_or_default(), chance::number());
         let mut meta = change(carried_whole(meta));
         meta.version = Some(version);
-        // A helper's ttl would let DynamoDB delete what an operator has published.
+        // A foreign writer's ttl would let DynamoDB delete the operator's version.
         meta.ttl = None;
         let operations = vec![
             self.publish(page, &meta, &seen)?,
@@ -112,7 +111,7 @@ impl Ledger {
                 }
                 Ok(Operation::Busy { until_ms: self.now_ms() })
             }
-            // A late answer is an unknown one: META tells whether it happened.
+            // META says whether it was applied.
             Err(other @ (Cancelled::Unknown(_) | Cancelled::Passing(_))) => {
                 let now = self.lookup(page).await?;
                 match now.meta.and_then(|meta| meta.version) {
@@ -133,7 +132,7 @@ impl Ledger {
                 .condition_expression(PATH_WATERMARK_STAYS)
                 .expression_attribute_values(":at", n(watermark_ms)),
         };
-        operation(update.build(), |update| TransactWriteItem::builder().update(update).build())
+        update_operation(update)
     }
 }
 
@@ -142,13 +141,13 @@ enum Pin {
     Lift { watermark_ms: u64 },
 }
 
-/// From here on META carries everything itself, also what it only pointed at.
+/// From here on META carries every field itself, and no pointer to a foreign version row.
 fn carried_whole(meta: Meta) -> Meta {
     if meta.pointer { Meta { pointer: false, current_sk: None, ..meta } } else { meta }
 }
 
-/// The old content under a new version: generated now, for it is fresh from now on, and with the old moment of its source, for it
-/// has seen nothing newer.
+/// The old content under a new version: generated now, for it is fresh from now on, and with the
+/// old `source_ms`, for it has seen no later change.
 fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
     Meta {
         s3_key: kept.s3_key,
@@ -172,7 +171,8 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
 fn tombstone(meta: Meta, now_ms: u64) -> Meta {
     Meta {
         generated_at: seconds::floor(now_ms),
-        // A helper of another language knows no tombstone: with a life it would take the old body for one that was generated just now.
+        // Readers in other languages know no tombstone: with a life they would take the old body
+        // for a fresh one.
         revalidate_seconds: 0,
         source_ms: Some(now_ms),
         modified_at: Some(seconds::floor(now_ms)),

@@ -1,7 +1,7 @@
 //! Rows as DynamoDB items, and back.
 //!
-//! Reading is tolerant where other languages write (extra attributes are none) and strict where we do: a row of ours that cannot be
-//! read is an error with the attribute's name, never a guess.
+//! Reading tolerates foreign rows (absent attributes are none) and is strict with ours: a row of
+//! ours that cannot be read is an error with the attribute's name, never a guess.
 
 use std::collections::HashMap;
 
@@ -17,19 +17,16 @@ use crate::domain::scrub;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;
 
-/// A row as the SDK has it.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// The layout of our own attributes. A worker leaves rows of a newer layout alone.
+/// The layout of our own attributes. A worker does not touch rows of a newer layout.
 pub(crate) const SCHEMA: u64 = 1;
 
-/// A row that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RowError {
-    /// The attribute is missing, or of another type, or holds something else.
+    /// The attribute is missing, of another type, or malformed.
     #[error("attribute `{attribute}` of row {} cannot be read", scrub::row(row))]
     Attribute {
-        /// Its name.
         attribute: &'static str,
         /// The row's sort key.
         row: String,
@@ -40,15 +37,13 @@ pub enum RowError {
         scrub::row(row)
     )]
     NewerSchema {
-        /// Its layout.
         found: u64,
         /// The row's sort key.
         row: String,
     },
-    /// Its version is the last that there is.
+    /// Its version is the last possible one.
     #[error("row {row} has version {version}, and none can follow it: no worker wrote that; delete the row")]
     LastVersion {
-        /// The version.
         version: Version,
         /// The row's sort key.
         row: String,
@@ -78,7 +73,7 @@ impl Reader<'_> {
         read: impl FnOnce(&AttributeValue) -> Option<T>,
     ) -> Result<Option<T>, RowError> {
         match self.0.get(attribute) {
-            // NULL is how some serializers of other languages write "absent".
+            // Some foreign writers write NULL for absent.
             None | Some(AttributeValue::Null(_)) => Ok(None),
             Some(value) => read(value).map(Some).ok_or_else(|| self.wrong(attribute)),
         }
@@ -124,7 +119,7 @@ impl Reader<'_> {
     }
 }
 
-/// A whole number, also as helpers that count in floating point write it (`1763270000.0`).
+/// A whole number, also as foreign writers with floating-point numbers write it (`1763270000.0`).
 fn integer(text: &str) -> Option<u64> {
     let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
     whole.parse().ok()
@@ -156,15 +151,17 @@ pub(crate) fn meta(item: &Item) -> Result<Meta, RowError> {
     })
 }
 
-/// Where META points if it does not carry the published version itself: a helper of another language keeps versions in rows of
-/// their own and moves only the pointer, which leaves whatever else stands in META behind. Our own versions are carried by both.
+/// The sort key that META points at if it does not carry the published version itself: some foreign
+/// writers keep versions in rows of their own and move only the pointer, so that META's other
+/// attributes are outdated. Our own versions are in both rows.
 pub(crate) fn points_at(item: &Item) -> Option<&str> {
     let sk = item.get(name::CURRENT_SK)?.as_s().ok()?;
     (Version::of_sk(sk).is_none()).then_some(sk)
 }
 
-/// What the row at the pointer says. Of META only the life counts: nothing else beside the pointer describes what it points at.
-/// A pointer to nothing, or to what cannot be read, is a page without a body, long out of date: readers ask for a new one, and a commit replaces the pointer.
+/// The version row at the pointer. Of META only the life counts: its other attributes do not
+/// describe that version. A pointer to no row, or to one that cannot be read, is a page without a
+/// body, long out of date: readers enqueue a regeneration, and its commit replaces the pointer.
 pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, RowError> {
     let beside = Reader(meta);
     let pointed = match version {
@@ -176,7 +173,7 @@ pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, 
                 row.insert(name::REVALIDATE_SECONDS.to_owned(), n(life));
             }
             match self::meta(&row) {
-                // A foreign row that cannot be read shows readers nothing either.
+                // As a foreign META row that cannot be read: readers get no page.
                 Err(RowError::Attribute { .. }) => Meta::default(),
                 read => read?,
             }
@@ -191,7 +188,7 @@ pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, 
     })
 }
 
-/// META's own attributes with their values; absent ones are none, and a commit removes them.
+/// META's own attributes with their values. A commit removes those without a value.
 pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<AttributeValue>)> {
     let list = |values: Vec<AttributeValue>| (!values.is_empty()).then_some(AttributeValue::L(values));
     let flag = |on: bool| on.then_some(AttributeValue::Bool(true));
@@ -201,7 +198,7 @@ pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<Attribut
         (name::GENERATED_AT, Some(n(meta.generated_at))),
         (name::REVALIDATE_SECONDS, Some(n(meta.revalidate_seconds))),
         (name::ETAG, meta.etag.as_ref().map(s)),
-        // A helper's ttl would let DynamoDB delete what we have published.
+        // A foreign writer's ttl would let DynamoDB delete our version.
         (name::TTL, meta.ttl.map(n)),
         (name::VERSION, meta.version.map(|version| s(version.to_string()))),
         (name::SOURCE_MS, meta.source_ms.map(n)),
@@ -255,7 +252,7 @@ pub(crate) fn req(item: &Item) -> Result<ReqRow, RowError> {
         claim_expires_ms: row.number(name::CLAIM_EXPIRES_MS)?,
         attempts: row.maybe(name::ATTEMPTS, |value| value.as_n().ok()?.parse().ok())?.unwrap_or(0),
         stale_answers: row.maybe(name::STALE_ANSWERS, |value| value.as_n().ok()?.parse().ok())?.unwrap_or(0),
-        // A word from a newer version is no reason to lose the record: it counts as retryable.
+        // A class of a newer version does not make the record unreadable: it counts as retryable.
         error_class: row.text(name::ERROR_CLASS)?.and_then(|word| ErrorClass::parse(&word)),
         rejected_at_ms: row.number(name::REJECTED_AT_MS)?,
         events: row.list(name::EVENTS, event)?,

@@ -1,4 +1,4 @@
-//! What lookup saw of META, on which a commit is conditioned.
+//! META as lookup saw it, on which a commit is conditioned.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,12 +11,12 @@ use super::rows::{Item, RowError, n, s};
 use crate::domain::page::Meta;
 use crate::domain::version::Version;
 
-/// A META row without a version of ours that cannot be read. It shows readers nothing, and the next render replaces it.
+/// A foreign META row that cannot be read. Readers get no page from it, and the next commit
+/// replaces it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnreadableMeta {
-    /// What cannot be read.
     pub error: RowError,
-    /// The attributes of the table contract as they stood there.
+    /// The attributes of the table contract as lookup saw them.
     attributes: Vec<(&'static str, Option<AttributeValue>)>,
 }
 
@@ -29,12 +29,13 @@ impl Hash for UnreadableMeta {
     }
 }
 
-/// What the table contract has on a META row. A writer that publishes something else changes at least one of them.
+/// META's attributes in the table contract. A writer that publishes another version changes at
+/// least one of them.
 const CONTRACT: [&str; 6] =
     [name::S3_KEY, name::GENERATED_AT, name::REVALIDATE_SECONDS, name::ETAG, name::TTL, name::CURRENT_SK];
 
 impl UnreadableMeta {
-    /// None if the row may not be replaced: a version of ours is never guessed over, and a newer layout is a newer worker's.
+    /// None if the row may not be replaced: it has a version of ours, or a newer worker's layout.
     pub(super) fn of(item: &Item, error: &RowError) -> Option<Self> {
         let ours = !matches!(item.get(name::VERSION), None | Some(AttributeValue::Null(_)));
         match error {
@@ -46,7 +47,8 @@ impl UnreadableMeta {
         }
     }
 
-    /// Conditions the update on the row being what it was, attribute by attribute, whatever their types.
+    /// Conditions the update on the row being unchanged, attribute by attribute, whatever their
+    /// types.
     fn is_still(&self, mut update: UpdateBuilder) -> UpdateBuilder {
         let mut conditions = vec![none("#version")];
         for (index, (attribute, value)) in self.attributes.iter().enumerate() {
@@ -67,34 +69,29 @@ impl UnreadableMeta {
     }
 }
 
-/// What lookup saw of META, and so what the commit is conditioned on (I2).
+/// META as lookup saw it, and so what the commit is conditioned on (I2).
 ///
 /// Never `revalidate_seconds`: an invalidation sets it to zero without publishing anything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
-    /// No row.
     Absent,
-    /// One of our versions.
     Version {
-        /// Its id.
         version: Version,
-        /// Where the row points beside it, if anywhere: a helper that moves only the pointer leaves the id as it is.
+        /// The row's pointer, if it has one: a foreign writer that moves only the pointer leaves
+        /// the version as it is.
         current_sk: Option<String>,
     },
-    /// Another language's row, known by what it must carry.
+    /// A foreign row, recognised by the attributes that it must have.
     Foreign {
-        /// Its `s3_key`.
         s3_key: String,
-        /// Its `generated_at`.
         generated_at: u64,
-        /// Its `etag`, which tells apart two commits of one second.
+        /// Distinguishes two commits within one second.
         etag: Option<String>,
     },
-    /// A row that points at another language's version row.
+    /// A row that points at a foreign version row.
     Pointer {
-        /// Where it points.
         current_sk: String,
-        /// What our last commit left beside the pointer, if there was one.
+        /// Our last commit's version, which the foreign writer left beside the pointer.
         version: Option<Version>,
         /// The `generated_at` of the version row.
         generated_at: u64,
@@ -104,7 +101,6 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// What the page's META is recognised by.
     pub(crate) fn of_page(state: &PageState) -> Self {
         match &state.unreadable {
             Some(row) => Seen::Unreadable(row.clone()),
@@ -112,7 +108,6 @@ impl Seen {
         }
     }
 
-    /// What `meta` is recognised by.
     pub fn of(meta: Option<&Meta>) -> Self {
         match meta {
             None => Seen::Absent,
@@ -166,7 +161,7 @@ impl Seen {
     }
 }
 
-/// Conditions the update on META having this version and this pointer still, or neither.
+/// Conditions the update on META still having this version and this pointer, or neither.
 fn is_version(update: UpdateBuilder, version: Option<&Version>, current_sk: Option<&str>) -> UpdateBuilder {
     let mut update = update
         .condition_expression(meta_is(version.is_some(), current_sk.is_some()))
@@ -205,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn path_invalidation_does_not_change_what_a_commit_is_conditioned_on() {
+    fn path_invalidation_does_not_change_the_commit_condition() {
         let before = Meta { s3_key: "k".into(), revalidate_seconds: 60, ..Meta::default() };
         let after = Meta { revalidate_seconds: 0, ..before.clone() };
         assert_eq!(Seen::of(Some(&before)), Seen::of(Some(&after)));

@@ -1,39 +1,41 @@
-//! settle: what a record says of a request that ends without a commit of its own.
+//! settle: the record of a request that ends without a commit of its own.
 //!
-//! A request that another one's render covers, or that goes to the dead-letter queue, publishes nothing. Its record, where there is
-//! one, must not say for ever that a worker is at it.
+//! A request that another one's render covers, or that goes to the dead-letter queue, publishes
+//! nothing. Its record, if there is one, must not stay in status STARTED for ever.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::Ledger;
 use super::claim::unchanged_values;
-use super::errors::{LedgerError, failed};
+use super::conditional::Write;
+use super::errors::{LedgerError, unavailable};
 use super::expressions::{ABSENT, COMPLETE_COVERED, PK, RECORD_REJECTION, SK, claim_unchanged, name};
 use super::rows::{self, Item, n, s};
 use crate::domain::claim::record_ttl;
 use crate::domain::digest::Digest;
 use crate::domain::events::{self, Event, Stage};
+use crate::domain::keys::req_sk;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
-use crate::domain::request::{IdempotencyKey, req_sk};
+use crate::domain::request::IdempotencyKey;
 
-/// How often a record is judged anew because it changed between reading and writing.
+/// How often a record is judged because it changed between reading and writing.
 const ROUNDS: usize = 4;
 
-/// What the record of a covered request says now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// That it is completed; or a worker is at it, who will say so; or there is no record.
+    /// The record is completed, or another worker's claim is valid and will complete it, or there
+    /// is no record.
     Done,
-    /// It belongs to another request with the same key.
+    /// The record belongs to another request with the same key.
     KeyConflict,
 }
 
 impl Ledger {
-    /// Completes the record of a request that the published version covers. A live claim is left to its owner, and the record of a
-    /// request for a purged page as it is.
+    /// Completes the record of a request that the published version covers. A valid claim is left
+    /// to its owner, and the record of a request for a purged page stays as it is.
     ///
-    /// The owner goes with it: a worker that comes back late must not take this for its own commit.
+    /// Removes the owner: a late worker must not take this for its own commit.
     pub async fn settle_covered(
         &self,
         page: &PageKey,
@@ -51,7 +53,7 @@ impl Ledger {
             if row.status == ReqStatus::Completed || is_live(&row, now_ms) {
                 return Ok(Settled::Done);
             }
-            // Foreign helpers answer a replay with this body. A purged page has none.
+            // Foreign workers answer a replay with this body. A purged page has none.
             let Some(meta) = self.lookup(page).await?.meta.filter(|meta| !meta.tombstone) else {
                 return Ok(Settled::Done);
             };
@@ -63,8 +65,9 @@ impl Ledger {
         Ok(Settled::Done)
     }
 
-    /// Records that the request goes to the dead-letter queue, so that a redrive from now on starts counting anew, and so that
-    /// whoever asks for the request learns of it. A request that was completed meanwhile stays so.
+    /// Records that the request goes to the dead-letter queue, so that a redrive from now on resets
+    /// the count of attempts, and so that a query of the request shows it. A request that was
+    /// completed meanwhile stays completed.
     pub async fn record_rejection(
         &self,
         page: &PageKey,
@@ -85,11 +88,10 @@ impl Ledger {
                 return Ok(());
             }
         }
-        let why = "the record changes faster than it can be written".to_owned();
-        Err(LedgerError::Unavailable { doing: "recording a rejection", why })
+        Err(unavailable("recording a rejection", "the record changes faster than it can be written"))
     }
 
-    /// Writes over the record if it still is the one that was read. Returns whether it was.
+    /// Updates the record if it is still the one that was read. Returns whether it was.
     async fn update_record(
         &self,
         page: &PageKey,
@@ -117,13 +119,10 @@ impl Ledger {
             .expression_attribute_names("#status", name::STATUS)
             .expression_attribute_names("#owner", name::OWNER)
             .set_expression_attribute_values(Some(values));
-        match update.send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(false),
-                Some(refusal) if refusal.meta().code() == Some("TransactionConflictException") => Ok(false),
-                Some(_) | None => Err(failed("settling a record", error)),
-            },
+        match Write::of("settling a record", update.send().await)? {
+            Write::Applied => Ok(true),
+            // In both cases the record is read again.
+            Write::ConditionFailed(_) | Write::Conflict(_) => Ok(false),
         }
     }
 
@@ -148,17 +147,12 @@ impl Ledger {
         .map(|(name, value)| (name.to_owned(), value))
         .into();
         let put = self.dynamodb.put_item().table_name(&self.table).set_item(Some(item)).condition_expression(ABSENT);
-        match put.send().await {
-            Ok(_) => Ok(true),
-            Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(false),
-                Some(_) | None => Err(failed("recording a rejection", error)),
-            },
-        }
+        Write::of("recording a rejection", put.send().await)?.applied()
     }
 }
 
-/// Whether a worker is at it. A record without an expiry is a foreign helper's, of which nothing is known.
+/// Whether a worker may be handling it. A record without an expiry is foreign, and nothing is known
+/// of it.
 fn is_live(row: &ReqRow, now_ms: u64) -> bool {
     row.status == ReqStatus::Started && row.claim_expires_ms.is_none_or(|expires_ms| expires_ms > now_ms)
 }

@@ -1,21 +1,20 @@
-//! EventBridge or SNS: somebody listens for regenerated pages.
+//! "Page Regenerated" events to an EventBridge bus or an SNS topic.
 
-use aws_sdk_eventbridge::error::DisplayErrorContext;
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use aws_sdk_sns::types::MessageAttributeValue;
 use serde_json::{Value, json};
 
 use super::{EventTarget, NotifyError};
+use crate::aws_error::AwsError;
 use crate::clients::Clients;
 use crate::domain::page::Meta;
 use crate::domain::page_key::PageKey;
 use crate::domain::version::Version;
 
-/// By which rules and filters recognise our events.
+/// Rules and filter policies match on these two.
 const SOURCE: &str = "everfresh";
 const PAGE_REGENERATED: &str = "Page Regenerated";
 
-/// One bus or topic.
 #[derive(Clone, Debug)]
 pub(super) enum Events {
     Bus { eventbridge: aws_sdk_eventbridge::Client, arn: String },
@@ -40,7 +39,7 @@ impl Events {
         }
     }
 
-    /// Tells that this version is published. Neither service forgets what it was told before, so a subscriber compares `id`.
+    /// Publishes the event. Delivery is at least once: a subscriber deduplicates by `id`.
     pub(super) async fn page_regenerated(
         &self,
         page: &PageKey,
@@ -53,7 +52,7 @@ impl Events {
             Self::Bus { eventbridge, arn } => put(eventbridge, arn, detail).await,
             Self::Topic { sns, arn } => publish(sns, arn, detail, page, id).await,
         }
-        .map_err(|why| NotifyError { whom: self.arn().to_owned(), why })
+        .map_err(|source| NotifyError { target: self.arn().to_owned(), source })
     }
 
     fn arn(&self) -> &str {
@@ -76,7 +75,7 @@ fn detail(page: &PageKey, version: &Version, meta: &Meta, id: &str) -> Value {
     })
 }
 
-async fn put(eventbridge: &aws_sdk_eventbridge::Client, arn: &str, detail: String) -> Result<(), String> {
+async fn put(eventbridge: &aws_sdk_eventbridge::Client, arn: &str, detail: String) -> Result<(), AwsError> {
     let entry = PutEventsRequestEntry::builder()
         .event_bus_name(arn)
         .source(SOURCE)
@@ -84,19 +83,25 @@ async fn put(eventbridge: &aws_sdk_eventbridge::Client, arn: &str, detail: Strin
         .detail(detail)
         .build();
     let put = eventbridge.put_events().entries(entry).send().await;
-    let put = put.map_err(|error| DisplayErrorContext(error).to_string())?;
-    // The call succeeds although its entry did not.
+    let put = put.map_err(AwsError::detailed)?;
+    // The call succeeds even if its entry failed.
     match put.entries().iter().find_map(|entry| entry.error_code().map(|code| (code, entry.error_message()))) {
-        Some((code, message)) => Err(format!("{code}: {}", message.unwrap_or_default())),
-        None if put.failed_entry_count() > 0 => Err("the bus did not take the event".to_owned()),
+        Some((code, message)) => Err(AwsError::message(format!("{code}: {}", message.unwrap_or_default()))),
+        None if put.failed_entry_count() > 0 => Err(AwsError::message("the bus did not take the event")),
         None => Ok(()),
     }
 }
 
-async fn publish(sns: &aws_sdk_sns::Client, arn: &str, detail: String, page: &PageKey, id: &str) -> Result<(), String> {
+async fn publish(
+    sns: &aws_sdk_sns::Client,
+    arn: &str,
+    detail: String,
+    page: &PageKey,
+    id: &str,
+) -> Result<(), AwsError> {
     let attribute = |value: &str| {
         let text = MessageAttributeValue::builder().data_type("String").string_value(value);
-        text.build().map_err(|error| error.to_string())
+        text.build().map_err(AwsError::new)
     };
     let mut publish = sns
         .publish()
@@ -109,5 +114,5 @@ async fn publish(sns: &aws_sdk_sns::Client, arn: &str, detail: String, page: &Pa
     if arn.ends_with(".fifo") {
         publish = publish.message_group_id(page.hash().to_string()).message_deduplication_id(id);
     }
-    publish.send().await.map(drop).map_err(|error| DisplayErrorContext(error).to_string())
+    publish.send().await.map(drop).map_err(AwsError::detailed)
 }

@@ -1,22 +1,22 @@
-//! Who is to be told, as the environment says.
+//! The targets of notifications, from the environment.
 
 use aws_types::region::Region;
 
 use crate::environment::{SettingsError, Variables};
 
-/// Who is to be told of what was published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotifierSettings {
-    /// `EVERFRESH_CDN_DISTRIBUTION`: the CloudFront distribution that forgets its copies of a page; empty for none.
+    /// `EVERFRESH_CDN_DISTRIBUTION`: the CloudFront distribution in which pages are invalidated;
+    /// empty for none.
     pub distribution: Option<String>,
-    /// Whether pages carry tags there: so it is if `EVERFRESH_TAG_HEADER` is set, which the serving function must have too. Else copies are
-    /// forgotten by path, as Everfresh spells it, and those of a tag not at all.
+    /// Whether responses carry cache tags: true if `EVERFRESH_TAG_HEADER` is set, which the serving
+    /// function must have too. Otherwise pages are invalidated by path, as Everfresh spells it, and
+    /// tags not at all.
     pub by_tag: bool,
     /// `EVERFRESH_EVENT_TARGET`: the ARN of an EventBridge bus or of an SNS topic; empty for none.
     pub event_target: Option<EventTarget>,
 }
 
-/// Where events go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventTarget {
     /// The ARN of an EventBridge bus.
@@ -26,7 +26,6 @@ pub enum EventTarget {
 }
 
 impl NotifierSettings {
-    /// Reads and checks the three variables.
     pub fn read<Get: Fn(&str) -> Option<String>>(variables: &Variables<Get>) -> Result<Self, SettingsError> {
         let target = variables.set("EVERFRESH_EVENT_TARGET");
         let event_target = target.map(|arn| EventTarget::parse(&arn).ok_or_else(not_a_target)).transpose()?;
@@ -44,13 +43,12 @@ fn not_a_target() -> SettingsError {
 }
 
 impl EventTarget {
-    /// Where it is, which need not be where we are.
+    /// The target's region, which may differ from the worker's.
     pub(super) fn region(&self) -> Option<Region> {
         let (Self::Bus(arn) | Self::Topic(arn)) = self;
         arn.split(':').nth(3).filter(|region| !region.is_empty()).map(|region| Region::new(region.to_owned()))
     }
 
-    /// The target with that ARN.
     pub fn parse(arn: &str) -> Option<Self> {
         let parts: Vec<&str> = arn.splitn(6, ':').collect();
         match parts.as_slice() {
@@ -71,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_unless_so_configured() {
+    fn nothing_is_notified_unless_configured() {
         assert_eq!(read(&[]).unwrap(), NotifierSettings::default());
         assert_eq!(read(&[("EVERFRESH_EVENT_TARGET", "")]).unwrap(), NotifierSettings::default());
     }
 
     #[test]
-    fn a_bus_and_a_topic_are_told_apart_by_their_arn() {
+    fn arn_distinguishes_bus_from_topic() {
         let bus = "arn:aws:events:eu-west-1:111122223333:event-bus/site";
         let topic = "arn:aws:sns:eu-west-1:111122223333:site.fifo";
         assert_eq!(EventTarget::parse(bus), Some(EventTarget::Bus(bus.to_owned())));

@@ -1,28 +1,30 @@
-//! What a tenant's invalidations say about a page. The epoch is read at most once a second per sandbox, and nothing else while it is
-//! older than the page.
+//! The invalidations that apply to a page, with a cache of the tenants' epochs: an epoch is read at
+//! most once a second per sandbox, and the page's own watermarks only if the epoch is newer than
+//! the page.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use super::{Ledger, LedgerError};
 use crate::domain::freshness::{Policy, needs_watermarks};
 use crate::domain::invalidations::Invalidations;
 use crate::domain::page::Meta;
 use crate::domain::page_key::{PageKey, Tenant};
-use crate::ledger::{Ledger, LedgerError};
 
 const FRESH_MS: u64 = 1_000;
 
-/// When it was read, and what it was.
+/// Local time of the read in milliseconds, and the epoch.
 type Read = (u64, Option<u64>);
 
-/// The tenants' epochs, as this sandbox last read them. Shared by both flows, so that both see the same invalidations.
+/// The tenants' epochs, as this sandbox last read them. Worker and serving function both use it, so
+/// that they see the same invalidations.
 #[derive(Debug, Default)]
 pub struct Epochs {
     known: Mutex<HashMap<Tenant, Read>>,
 }
 
 impl Epochs {
-    /// The watermarks of tags and prefixes that concern the published version of a page.
+    /// The watermarks of tags and prefixes that apply to the published version of a page.
     pub async fn invalidations(
         &self,
         ledger: &Ledger,
