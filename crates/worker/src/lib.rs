@@ -4,12 +4,12 @@
 //!
 //! | Where | What |
 //! |---|---|
-//! | [`handler`] | the batch: read, regenerate, tell the queue |
-//! | [`record`] | one record, read and checked, or the reason why not |
+//! | [`handler`] | one batch: parse, regenerate, report to SQS |
+//! | [`record`] | one SQS record, parsed and validated, or the reason for its rejection |
 //! | [`group`] | records of one page: the first leads, the rest follow |
-//! | [`queue`] | what the queue is told: rejections, delays |
-//! | [`render`] | where pages come from: HTTP origins and built-in templates |
-//! | [`build`] | puts a worker together |
+//! | [`queue`] | writes to SQS: dead-lettering and visibility timeouts |
+//! | [`render`] | renderers: HTTP origins and built-in templates |
+//! | [`build`] | builds a worker from settings and configuration |
 //! | [`settings`] | the environment, read once |
 
 pub mod build;
