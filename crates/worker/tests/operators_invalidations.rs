@@ -72,7 +72,7 @@ async fn invalidating_a_missing_page_does_not_create_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalidation_during_a_render_keeps_commit_and_page_stale() {
+async fn invalidation_during_a_render_leaves_the_page_stale() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one"]).await;

@@ -182,7 +182,7 @@ async fn table_fault_at_claim_or_acquire_costs_no_attempt() {
             let before_ms = world.now_ms();
             sandbox.turn().await;
             assert_recovers(&world, &sandbox, &id, &case).await;
-            assert!(world.now_ms() - before_ms < 40_000, "{case}: it did not wait for its own claim to run out");
+            assert!(world.now_ms() - before_ms < 40_000, "{case}: it did not wait for its own claim to expire");
             assert_eq!(number(&world.req(PAGE, &id).await.unwrap(), "attempts"), 1, "{case}");
         }
     }

@@ -203,7 +203,7 @@ async fn files_outside_the_folder_cannot_be_read() {
         let failure = render_folder(root.path(), path).await.unwrap_err();
         assert!(is_template(&failure), "{path}: {failure:?}");
     }
-    // Most spellings of `..` are no canonical path; these are, as plain names.
+    // Most spellings of `..` are not canonical paths; these are, as plain names.
     for path in ["/...", "/..%20", "/.env", "/.env.html", "/linked/secret", "/link", "/~", "/C:"] {
         assert_eq!(render_folder(root.path(), path).await.unwrap().status, 404, "{path}");
     }
