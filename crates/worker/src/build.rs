@@ -1,4 +1,4 @@
-//! Puts a worker together.
+//! Builds a worker from settings and configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,57 +13,50 @@ use everfresh_core::render::Renderer;
 
 use crate::{Settings, Worker};
 
-/// Why a worker cannot be built. The text says what to change.
+/// Why a worker cannot be built. Each message says what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// There is no configuration, or a wrong one.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A renderer that this version does not have.
+    /// Lambda renderers are configurable but not implemented in this version.
     #[error("tenant.{tenant}.render: lambda renderers are not available in this version: use http or templates")]
-    NoLambda {
-        /// Whose it is.
-        tenant: String,
-    },
-    /// Templates, and a configuration that has no folder beside it.
+    NoLambda { tenant: String },
+    /// Templates are read from a folder next to the configuration file, which S3 does not have.
     #[error(
         "{location}: tenant.{tenant}.render: templates = {folder:?} is a folder beside everfresh.toml, and a configuration in S3 has \
          none: use http, or put file and folder into the function's package and set EVERFRESH_CONFIG to the file's path there"
     )]
     NoFolderInS3 {
-        /// Where the configuration is.
+        /// The configuration's `s3://` address.
         location: String,
-        /// Whose templates they are.
         tenant: String,
-        /// What the configuration names.
+        /// The folder as configured.
         folder: String,
     },
-    /// Templates in a folder that is not there.
     #[error(
         "{location}: tenant.{tenant}.render: there is no folder {} with templates: make it, or name another one (relative to this file)",
         folder.display()
     )]
     NoFolder {
-        /// Where the configuration is.
+        /// The configuration file's path.
         location: String,
-        /// Whose templates they are.
         tenant: String,
-        /// Where they should be.
+        /// The folder's full path.
         folder: PathBuf,
     },
 }
 
-/// Refuses what a configuration may say and this version cannot do.
+/// Fails for a renderer that is configurable but not implemented in this version.
 pub fn check_renderers(config: &Config) -> Result<(), BuildError> {
-    let unable = config.tenants().find(|tenant| matches!(tenant.render, Render::Lambda(_)));
-    match unable {
+    let with_lambda = config.tenants().find(|tenant| matches!(tenant.render, Render::Lambda(_)));
+    match with_lambda {
         Some(tenant) => Err(BuildError::NoLambda { tenant: tenant.tenant.to_string() }),
         None => Ok(()),
     }
 }
 
-/// Refuses folders of templates that are not there: every render of that tenant would fail. `location` is where the configuration was
-/// read from, a path or `s3://bucket/key`.
+/// Fails for a template folder that does not exist: every render of that tenant would fail.
+/// `location` is where the configuration was read from, a path or `s3://bucket/key`.
 pub fn check_templates(config: &Config, location: &str) -> Result<(), BuildError> {
     for tenant in config.tenants() {
         let Render::Templates(name) = &tenant.render else { continue };
@@ -83,7 +76,7 @@ fn is_in_s3(location: &str) -> bool {
     location.starts_with("s3://")
 }
 
-/// A worker over `clients`.
+/// Builds a worker. Fails if the configuration needs what this version or the key layout lacks.
 pub fn worker(
     settings: &Settings,
     config: Config,

@@ -4,13 +4,13 @@
 //!
 //! | Where | What |
 //! |---|---|
-//! | [`handler`] | the batch: read, regenerate, ack, delay or reject each record |
-//! | [`record`] | one record, read and checked, or the reason why not |
+//! | [`handler`] | one batch: parse, regenerate, report to SQS |
+//! | [`record`] | one SQS record, parsed and validated, or the reason for its rejection |
 //! | [`group`] | records of one page: the first leads, the rest follow |
-//! | `observe` | metrics and one log line per record |
-//! | [`queue`] | rejections and delays |
-//! | [`render`] | where pages come from: HTTP origins and built-in templates |
-//! | [`build`] | puts a worker together |
+//! | `observe` | metrics, and one log line per record |
+//! | [`queue`] | writes to SQS: dead-lettering and visibility timeouts |
+//! | [`render`] | renderers: HTTP origins and built-in templates |
+//! | [`build`] | builds a worker from settings and configuration |
 //! | [`settings`] | the environment, read once |
 
 pub mod build;

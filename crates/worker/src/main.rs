@@ -1,5 +1,5 @@
-//! The worker's Lambda function: builds the worker once per sandbox, then hands it every batch. Started with another argument by itself,
-//! it is a template process.
+//! The worker's Lambda function: builds the worker once per sandbox, then passes it every batch.
+//! The executable also starts itself, with an argument, as a template process.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
 
 fn main() -> ExitCode {
     match TemplateProcess::entered() {
-        Some(ended) => ended,
+        Some(exit_code) => exit_code,
         None => work(),
     }
 }
@@ -35,7 +35,7 @@ async fn run() -> Result<(), Error> {
     let handle = |event: LambdaEvent<SqsEvent>| async move {
         let time_left = time_left(&event.context, settings);
         let (response, metrics) = worker.handle(event.payload, time_left).await?;
-        // One line of the embedded metric format. If nobody reads it, nothing else is lost.
+        // One line of the embedded metric format. A failed write loses this line only.
         let _ =
             writeln!(std::io::stdout(), "{}", metrics.line("worker", &settings.stack_name, Clock::system().now_ms()));
         Ok::<_, Error>(response)
@@ -54,9 +54,10 @@ async fn start() -> Result<(Worker, Settings), Error> {
     Ok((worker, settings))
 }
 
-/// What is left of the invocation. A local runtime's deadline is not always a time of day; then the function's own time-out counts.
+/// Time left in the invocation. A local runtime's deadline is not always a wall-clock time; then
+/// the function's own timeout applies.
 fn time_left(context: &Context, settings: &Settings) -> Duration {
-    let time_out = settings.regenerate.ladder.function_timeout_ms;
+    let timeout = settings.regenerate.ladder.function_timeout_ms;
     let left = context.deadline.saturating_sub(Clock::system().now_ms());
-    Duration::from_millis(if left == 0 || left > time_out { time_out } else { left })
+    Duration::from_millis(if left == 0 || left > timeout { timeout } else { left })
 }

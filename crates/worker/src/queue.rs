@@ -1,4 +1,5 @@
-//! What the queue is told: a rejection goes to the dead-letter queue, a delay to the message itself.
+//! Writes to SQS: rejected messages go to the dead-letter queue, delayed ones get a new visibility
+//! timeout.
 
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use everfresh_enqueue::{attributes, explain};
 
 use crate::record::Record;
 
-/// The queues of a deployment, as the worker uses them.
 #[derive(Clone, Debug)]
 pub struct Queues {
     sqs: aws_sdk_sqs::Client,
@@ -19,24 +19,25 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// The queues of `stack`.
     pub fn new(sqs: aws_sdk_sqs::Client, stack: Stack) -> Self {
         Self { sqs, stack }
     }
 
-    /// Sends the record to the dead-letter queue as it came, with the reason and the key under which a redrive is recognised.
-    /// Returns whether that worked; if not, the record must come again.
+    /// Sends the record unchanged to the dead-letter queue, with the reason and the idempotency key
+    /// that a redrive is recognised by. Returns false if SQS did not accept it; the record must
+    /// then be redelivered.
     pub async fn reject(&self, record: &Record<'_>, reason: RejectReason) -> bool {
         let mut send = self
             .sqs
             .send_message()
             .queue_url(&self.stack.dead_letter_queue)
-            // SQS refuses an empty body, and an empty one is what is wrong with it.
+            // SQS does not accept an empty body, which is one reason for a rejection.
             .message_body(if record.body.is_empty() { " " } else { &record.body })
             .message_attributes(attributes::REASON, text(reason.as_str()))
             .message_attributes(attributes::KEY, text(record.key()));
-        let mut kept: Vec<_> = record.attributes.iter().filter(|(name, _)| !is_ours(name)).collect();
-        // What Everfresh itself reads first: without it a redrive would be understood otherwise.
+        let mut kept: Vec<_> = record.attributes.iter().filter(|(name, _)| !is_set_by_rejection(name)).collect();
+        // Attributes that Everfresh reads come first: without them a redrive would be handled
+        // differently.
         kept.sort_by_key(|(name, _)| (!name.starts_with(attributes::PREFIX), name.as_str()));
         for (name, value) in kept.into_iter().take(attributes::PRODUCER_ATTRIBUTES_KEPT) {
             if let Some(value) = copy(value) {
@@ -47,17 +48,18 @@ impl Queues {
             Ok(_) => true,
             Err(error) => {
                 let error = explain(&error);
-                tracing::error!(message_id = %record.message_id, %error, "a rejected message could not be dead-lettered and will come again");
+                let id = &record.message_id;
+                tracing::error!(message_id = %id, %error, "SQS send to the dead-letter queue failed; message {id} stays in its queue");
                 false
             }
         }
     }
 
-    /// Hides each record for its own time. Without it they come back when the queue's visibility time-out ends, so a failure here
-    /// costs time and nothing else.
+    /// Sets the visibility timeout of each record. A failure only costs time: the records are
+    /// redelivered when the queue's own visibility timeout ends.
     pub async fn delay(&self, queue_arn: &str, delays: &[(&Record<'_>, Duration)]) {
         let queue_url = self.url_of(queue_arn);
-        // One call for a batch of ten, which is what the function is configured for.
+        // SQS takes at most ten entries per call; the function is configured for batches of ten.
         for chunk in delays.chunks(10) {
             let entries = chunk.iter().enumerate().filter_map(|(index, (record, delay))| {
                 ChangeMessageVisibilityBatchRequestEntry::builder()
@@ -71,18 +73,22 @@ impl Queues {
             match change.set_entries(Some(entries.collect())).send().await {
                 Ok(answer) => {
                     for failure in answer.failed() {
-                        tracing::warn!(code = failure.code(), "a message could not be delayed and comes back later");
+                        tracing::warn!(
+                            code = failure.code(),
+                            "SQS refused a visibility timeout; the message keeps the queue's own"
+                        );
                     }
                 }
                 Err(error) => {
                     let error = explain(&error);
-                    tracing::warn!(%error, "messages could not be delayed and come back later");
+                    let messages = chunk.len();
+                    tracing::warn!(%error, messages, "SQS visibility change failed; messages keep the queue's own timeout");
                 }
             }
         }
     }
 
-    /// The queue that an event came from.
+    /// The URL of the queue with this ARN.
     fn url_of(&self, queue_arn: &str) -> &str {
         let name = queue_arn.rsplit(':').next().unwrap_or_default();
         let is_low_priority = self.stack.low_priority_queue.rsplit('/').next() == Some(name);
@@ -90,8 +96,7 @@ impl Queues {
     }
 }
 
-/// Whether an attribute is one that a rejection sets anew.
-fn is_ours(name: &str) -> bool {
+fn is_set_by_rejection(name: &str) -> bool {
     name == attributes::KEY || name == attributes::REASON
 }
 

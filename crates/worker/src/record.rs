@@ -1,4 +1,4 @@
-//! One record of a batch: read and checked once, here.
+//! One SQS record of a batch, parsed and validated once.
 
 use std::collections::HashMap;
 
@@ -8,46 +8,45 @@ use everfresh_core::domain::disposition::Delivery;
 use everfresh_core::domain::outcome::RejectReason;
 use everfresh_enqueue::{IdempotencyKey, Message, MessageError, attributes, message};
 
-/// A record, and what it asks for.
+/// An SQS record and the request in it.
 #[derive(Debug)]
 pub struct Record<'c> {
-    /// The queue's name for it. Never empty.
+    /// SQS message id. Never empty.
     pub message_id: String,
-    /// What deletes or delays it.
+    /// Receipt handle of this delivery.
     pub receipt: String,
-    /// As it came.
+    /// The body as received.
     pub body: String,
-    /// The producer's own attributes, and ours of an earlier rejection.
+    /// Message attributes: the producer's, and those that an earlier rejection added.
     pub attributes: HashMap<String, SqsMessageAttribute>,
-    /// When it was sent, by the queue's clock.
+    /// Time of sending by SQS's clock, in milliseconds since the Unix epoch.
     pub sent_ms: u64,
-    /// How many times it was delivered, this one included.
+    /// Number of deliveries, including this one.
     pub receive_count: u32,
-    /// The key that the message itself carries.
+    /// The idempotency key in the message body.
     pub explicit_key: Option<IdempotencyKey>,
-    /// The request, or why there is none.
+    /// The request, or the reason for rejecting the record.
     pub accepted: Result<Accepted<'c>, Unacceptable>,
 }
 
-/// Why a record is no request.
+/// Why a record is rejected before any work.
 #[derive(Debug, thiserror::Error)]
 pub enum Unacceptable {
-    /// The body is no message.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// The configuration knows nothing of what it asks for.
+    /// The configuration has no such tenant, route or tag.
     #[error(transparent)]
     Request(#[from] AcceptError),
-    /// Its attributes are of another version of the contract, whatever its body says: what they mean is not known here.
-    #[error("attribute `{}` is not {}, the version that this worker speaks", attributes::CONTRACT, message::VERSION)]
+    /// The attributes follow another version of the message contract, whatever version the body
+    /// states. Their meaning is unknown to this worker.
+    #[error("attribute `{}` is not {}, the version that this worker supports", attributes::CONTRACT, message::VERSION)]
     Contract,
-    /// It has no body at all.
     #[error("the record has no body")]
     NoBody,
 }
 
 impl Unacceptable {
-    /// The word that goes with it to the dead-letter queue.
+    /// The reason attached to the message in the dead-letter queue.
     pub fn reason(&self) -> RejectReason {
         match self {
             Self::Message(_) | Self::Contract | Self::NoBody => RejectReason::BadMessage,
@@ -55,19 +54,21 @@ impl Unacceptable {
         }
     }
 
-    /// Whether a worker of another version might have understood it.
+    /// Whether a worker of another version may support it.
     pub fn is_unknown_version(&self) -> bool {
         matches!(self, Self::Contract | Self::Message(MessageError::UnsupportedVersion { .. }))
     }
 }
 
-/// A record that cannot be answered for: without an id the queue would take its failure for that of the whole batch.
+/// A record without a message id. Lambda treats a batch item failure with an empty id as a failure
+/// of the whole batch.
 #[derive(Debug, thiserror::Error)]
-#[error("a record without a message id: is the function invoked by something else than SQS?")]
+#[error("a record has no message id: is the function invoked by something other than SQS?")]
 pub struct Nameless;
 
 impl<'c> Record<'c> {
-    /// Reads the record. `now_ms` stands in for a time of sending that is missing, as in hand-made events.
+    /// Parses the record. `now_ms` is used if the time of sending is missing, as in hand-written
+    /// events.
     pub fn read(raw: SqsMessage, config: &'c Config, now_ms: u64) -> Result<Self, Nameless> {
         let message_id = raw.message_id.filter(|id| !id.is_empty()).ok_or(Nameless)?;
         let number = |name: &str| raw.attributes.get(name).and_then(|text| text.parse::<u64>().ok());
@@ -78,7 +79,7 @@ impl<'c> Record<'c> {
         let explicit_key = message.as_ref().ok().and_then(|message| message.idempotency_key.clone());
         let contract = raw.message_attributes.get(attributes::CONTRACT);
         let message =
-            message.and_then(|message| if speaks(contract) { Ok(message) } else { Err(Unacceptable::Contract) });
+            message.and_then(|message| if is_supported(contract) { Ok(message) } else { Err(Unacceptable::Contract) });
         let attached = raw.message_attributes.get(attributes::KEY).and_then(|value| value.string_value.as_deref());
         let accepted = message.and_then(|message| Ok(config.accept(message, attached, &message_id)?));
         Ok(Self {
@@ -93,7 +94,8 @@ impl<'c> Record<'c> {
         })
     }
 
-    /// The key that a rejection keeps for a redrive: the request's own, or what came with the message.
+    /// The idempotency key that a rejection keeps for a redrive: the request's, or the one attached
+    /// to the message.
     pub fn key(&self) -> &str {
         match &self.accepted {
             Ok(accepted) => accepted.request.key.as_str(),
@@ -104,25 +106,27 @@ impl<'c> Record<'c> {
         }
     }
 
-    /// The key of an earlier rejection. What is no key is not handed on: a redrive could not do better with it.
+    /// The key attached by an earlier rejection. An invalid key is dropped: a redrive would fail on
+    /// it again.
     fn attached_key(&self) -> Option<&str> {
         self.attribute(attributes::KEY).filter(|key| IdempotencyKey::parse(key).is_ok())
     }
 
-    /// A text attribute of the message.
+    /// The value of a string attribute.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.get(name)?.string_value.as_deref()
     }
 
-    /// This delivery, for deciding over the message.
+    /// This delivery, as input to the disposition.
     pub fn delivery(&self, received_ms: u64, now_ms: u64) -> Delivery {
         let (sent_ms, receive_count) = (self.sent_ms, self.receive_count);
         Delivery { sent_ms, received_ms, receive_count, now_ms, jitter: fastrand::u32(..) }
     }
 }
 
-/// Whether a message's attributes are of the version that is spoken here. Not every producer says it.
-fn speaks(contract: Option<&SqsMessageAttribute>) -> bool {
-    let said = |contract: &SqsMessageAttribute| contract.string_value.as_deref().and_then(|text| text.parse().ok());
-    contract.is_none_or(|contract| said(contract) == Some(message::VERSION))
+/// Whether this worker supports the contract version in a message's attributes. Producers may omit
+/// it.
+fn is_supported(contract: Option<&SqsMessageAttribute>) -> bool {
+    let version = |contract: &SqsMessageAttribute| contract.string_value.as_deref().and_then(|text| text.parse().ok());
+    contract.is_none_or(|contract| version(contract) == Some(message::VERSION))
 }

@@ -1,4 +1,4 @@
-//! Where pages come from: HTTP origins and built-in templates.
+//! Renderers: HTTP origins and built-in templates.
 
 pub mod templates;
 
@@ -16,9 +16,8 @@ use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, PRAGMA};
 
 use self::templates::{TemplateProcess, TemplateRenderer, Templates};
 
-/// All renderers. Which one is asked, and where, is the tenant's configuration.
-///
-/// Made once and shared: it keeps connections to origins.
+/// All renderers; the tenant's configuration selects one. Created once and shared, because it pools
+/// connections to origins.
 #[derive(Debug)]
 pub struct Renderers {
     origins: Origins,
@@ -29,20 +28,21 @@ pub struct Renderers {
 }
 
 impl Renderers {
-    /// Renderers for a configuration file in `config_folder`: `templates = "site/"` is a folder beside that file.
-    /// The templates' `now` is read from `clock`, and each is rendered in a `process` of its own.
+    /// Renderers for a configuration file in `config_folder`: `templates = "site/"` is a folder
+    /// next to that file. The templates' `now` is read from `clock`. Each render runs in its own
+    /// `process`.
     pub fn new(config_folder: impl Into<PathBuf>, clock: Clock, process: TemplateProcess) -> Self {
         let origins = Origins::new(OriginTimeouts::default());
         let template_renderer = TemplateRenderer::new(process);
         Self { origins, config_folder: config_folder.into(), embedded: BTreeMap::new(), template_renderer, clock }
     }
 
-    /// HTTP origins may be on this machine too, as on a developer's.
+    /// Allows HTTP origins on the loopback interface, for local development.
     pub fn with_loopback(self) -> Self {
         Self { origins: self.origins.with_loopback(), ..self }
     }
 
-    /// Answers for `templates = "<name>"` out of memory, whatever folders there are.
+    /// Uses these templates for `templates = "<name>"`, whether or not such a folder exists.
     pub fn with_embedded(mut self, name: impl Into<String>, templates: Templates) -> Self {
         self.embedded.insert(name.into(), templates);
         self
@@ -56,7 +56,7 @@ impl Renderers {
 impl Renderer for Renderers {
     fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
         match request.render {
-            Render::Http(origin) => Box::pin(self.origins.fetch(origin, page(&request))),
+            Render::Http(origin) => Box::pin(self.origins.fetch(origin, origin_request(&request))),
             Render::Templates(name) => {
                 Box::pin(self.template_renderer.render(self.templates(name), request, self.clock.now_ms()))
             }
@@ -68,13 +68,14 @@ impl Renderer for Renderers {
     }
 }
 
-/// For a page that is known to have changed: a cache on the way must ask the origin. `pragma` is for those that know only HTTP/1.0.
-static ASK_ANEW: [(HeaderName, HeaderValue); 2] =
+/// Sent for a page that has changed: a cache in between must revalidate with the origin. `pragma`
+/// is for HTTP/1.0 caches.
+static NO_CACHE_HEADERS: [(HeaderName, HeaderValue); 2] =
     [(CACHE_CONTROL, HeaderValue::from_static("no-cache")), (PRAGMA, HeaderValue::from_static("no-cache"))];
 
-/// The page and nothing else: a render must not depend on who asked for it.
-fn page<'a>(request: &RenderRequest<'a>) -> OriginRequest<'a> {
+/// Carries the page and nothing of its requester: a render is shared by all readers.
+fn origin_request<'a>(request: &RenderRequest<'a>) -> OriginRequest<'a> {
     let RenderRequest { page, host, max_bytes, time, no_cache, .. } = *request;
-    let headers = if no_cache { &ASK_ANEW[..] } else { &[] };
+    let headers = if no_cache { &NO_CACHE_HEADERS[..] } else { &[] };
     OriginRequest { tenant: page.tenant(), path: page.path().as_str(), host, headers, max_bytes, time }
 }

@@ -1,4 +1,4 @@
-//! The environment, read once at start. A wrong value is refused by the name of its variable.
+//! The environment, read once at start. An invalid value is an error that names its variable.
 
 use everfresh_core::config::Ladder;
 use everfresh_core::domain::gate::MAX_BODY_BYTES;
@@ -8,25 +8,28 @@ use everfresh_core::notifier::NotifierSettings;
 use everfresh_core::regenerate;
 use everfresh_core::stack::Stack;
 
-/// What a deployment sets.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `EVERFRESH_CONFIG`: where `everfresh.toml` is, a path in the bundle or `s3://bucket/key`.
     pub config: String,
-    /// `FACETHEORY_CACHE_TABLE_NAME`, `EVERFRESH_BUCKET`, `EVERFRESH_QUEUE_URL`, `EVERFRESH_LOW_PRIORITY_QUEUE_URL` and
-    /// `EVERFRESH_DEAD_LETTER_QUEUE_URL`.
+    /// `FACETHEORY_CACHE_TABLE_NAME`, `EVERFRESH_BUCKET`, `EVERFRESH_QUEUE_URL`,
+    /// `EVERFRESH_LOW_PRIORITY_QUEUE_URL` and `EVERFRESH_DEAD_LETTER_QUEUE_URL`.
     pub stack: Stack,
-    /// `EVERFRESH_SINGLE_TENANT` and `EVERFRESH_RAW_KEYS` (`true` or `false`): how a table that others share is laid out.
+    /// `EVERFRESH_SINGLE_TENANT` and `EVERFRESH_RAW_KEYS` (`true` or `false`): the key layout of a
+    /// table shared with foreign writers.
     pub layout: KeyLayout,
-    /// `EVERFRESH_DEPLOY`, `EVERFRESH_MAX_ATTEMPTS`, `EVERFRESH_MAX_BODY_BYTES`, and the ladder: `EVERFRESH_RENDER_DEADLINE_MS`,
-    /// `EVERFRESH_FUNCTION_TIMEOUT_MS`, `EVERFRESH_CLAIM_EXPIRY_MS`, `EVERFRESH_VISIBILITY_MS`, `EVERFRESH_BATCHING_WINDOW_MS`,
-    /// `EVERFRESH_LEASE_MS`, `EVERFRESH_RENEW_INTERVAL_MS`, `EVERFRESH_EPSILON_MS`, `EVERFRESH_CLOCK_ERROR_MS`.
+    /// `EVERFRESH_DEPLOY`, `EVERFRESH_MAX_ATTEMPTS`, `EVERFRESH_MAX_BODY_BYTES`, and the ladder of
+    /// deadlines: `EVERFRESH_RENDER_DEADLINE_MS`, `EVERFRESH_FUNCTION_TIMEOUT_MS`,
+    /// `EVERFRESH_CLAIM_EXPIRY_MS`, `EVERFRESH_VISIBILITY_MS`, `EVERFRESH_BATCHING_WINDOW_MS`,
+    /// `EVERFRESH_LEASE_MS`, `EVERFRESH_RENEW_INTERVAL_MS`, `EVERFRESH_EPSILON_MS`,
+    /// `EVERFRESH_CLOCK_ERROR_MS`.
     pub regenerate: regenerate::Settings,
-    /// `EVERFRESH_CDN_DISTRIBUTION`, `EVERFRESH_TAG_HEADER`, `EVERFRESH_EVENT_TARGET`: who is told of what was published.
+    /// `EVERFRESH_CDN_DISTRIBUTION`, `EVERFRESH_TAG_HEADER`, `EVERFRESH_EVENT_TARGET`: where
+    /// notifications of published pages go.
     pub notifier: NotifierSettings,
-    /// `EVERFRESH_STACK`: by which the metrics of two stacks are told apart.
+    /// `EVERFRESH_STACK`: the metrics' dimension that distinguishes stacks.
     pub stack_name: String,
-    /// `EVERFRESH_CONCURRENCY`: pages of one batch that are worked on at once.
+    /// `EVERFRESH_CONCURRENCY`: pages of one batch that are regenerated concurrently.
     pub concurrency: usize,
 }
 
@@ -36,7 +39,7 @@ impl Settings {
         Self::read(|variable| std::env::var(variable).ok())
     }
 
-    /// Reads and checks variables from anywhere.
+    /// Reads and checks the variables that `get` returns.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
         let variables = Variables::new(get);
         let default = Ladder::default();
@@ -88,27 +91,27 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_set_is_named_when_it_is_not() {
+    fn missing_variable_is_named() {
         for variable in ["EVERFRESH_CONFIG", "FACETHEORY_CACHE_TABLE_NAME", "EVERFRESH_DEAD_LETTER_QUEUE_URL"] {
-            let refusal = read(&[(variable, "")]).unwrap_err().to_string();
-            assert_eq!(refusal, format!("{variable} is not set"));
+            let error = read(&[(variable, "")]).unwrap_err().to_string();
+            assert_eq!(error, format!("{variable} is not set"));
         }
         assert!(read(&[]).is_ok());
     }
 
     #[test]
-    fn a_wrong_value_is_refused_by_the_name_of_its_variable() {
+    fn invalid_value_is_refused_with_its_variable_name() {
         for (variable, value) in
             [("EVERFRESH_DEPLOY", "seven"), ("EVERFRESH_RAW_KEYS", "1"), ("EVERFRESH_LEASE_MS", "-1")]
         {
-            let refusal = read(&[(variable, value)]).unwrap_err().to_string();
-            assert!(refusal.starts_with(&format!("{variable}: ")), "{refusal}");
+            let error = read(&[(variable, value)]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{variable}: ")), "{error}");
         }
     }
 
     #[test]
-    fn time_outs_that_do_not_fit_together_are_refused() {
-        let refusal = read(&[("EVERFRESH_VISIBILITY_MS", "1000")]).unwrap_err().to_string();
-        assert!(refusal.contains("visibility (1000 ms)"), "{refusal}");
+    fn inconsistent_timeouts_are_refused() {
+        let error = read(&[("EVERFRESH_VISIBILITY_MS", "1000")]).unwrap_err().to_string();
+        assert!(error.contains("visibility (1000 ms)"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! A thousand messages, ten for each wish, poison among them, and workers that are killed at every step.
+//! A thousand messages, ten per request, with poison among them, and workers killed at every step.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ const PAGES: usize = 100;
 const COPIES: usize = 10;
 const POISON: usize = 20;
 
-/// Where a worker is killed, and the operation at which it is then.
+/// The step at which a worker is killed, and the AWS operation of that step.
 const KILLS: [(&str, Option<&str>); 7] = [
     ("lookup", Some("Query")),
     ("claim", Some("PutItem")),
@@ -30,7 +30,7 @@ fn poison(index: usize) -> String {
     let bodies = [
         "not json".to_owned(),
         r#"{"v":2,"tenant":"acme","path":"/kept/1"}"#.to_owned(),
-        r#"{"v":1,"tenant":"nobody","path":"/kept/1"}"#.to_owned(),
+        r#"{"v":1,"tenant":"unknown","path":"/kept/1"}"#.to_owned(),
         r#"{"v":1,"tenant":"acme","path":"/no/such/route/at/all"}"#.to_owned(),
         r#"{"v":1,"tenant":"acme","path":"/kept/../x"}"#.to_owned(),
         r#"{"v":1,"tenant":"acme","path":"/kept/1","surprise":true}"#.to_owned(),
@@ -41,15 +41,15 @@ fn poison(index: usize) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_page_is_published_once_and_only_poison_is_dead_lettered() {
+async fn every_page_is_committed_once_and_only_poison_is_dead_lettered() {
     let world = World::new().await;
-    // Every render gives something new, so a second commit of a wish would be a second version.
+    // Every render differs, so a second commit of a request would be a second version.
     world.origin.numbers_its_renders();
     let mut poison_ids = BTreeSet::new();
     for index in 0..PAGES * COPIES {
         let page = index % PAGES;
         world
-            .send(&format!(r#"{{"v":1,"tenant":"acme","path":"/kept/{page}","idempotency_key":"wish-{page}"}}"#))
+            .send(&format!(r#"{{"v":1,"tenant":"acme","path":"/kept/{page}","idempotency_key":"request-{page}"}}"#))
             .await;
         if index % 50 == 25 {
             poison_ids.insert(world.send(&poison(poison_ids.len())).await);
@@ -61,7 +61,7 @@ async fn every_page_is_published_once_and_only_poison_is_dead_lettered() {
     for _ in 0..ROUNDS {
         for (step, operation) in KILLS {
             for fault in [Fault::Hang, Fault::NotifyBackoff] {
-                // A message that is poison, or done already, does not come that far: then the next one.
+                // A poison or covered message does not reach the step: try the next one.
                 for _ in 0..5 {
                     if kill(&world, step, operation, fault).await {
                         *kills.entry(step).or_default() += 1;
@@ -84,8 +84,8 @@ async fn every_page_is_published_once_and_only_poison_is_dead_lettered() {
         assert!(world.published(&path).await.is_some(), "{path} is not published");
         let rows = world.rows(&world.pk(&path)).await;
         let commits = rows.keys().filter(|sk| sk.starts_with("VER#")).count();
-        assert_eq!(commits, 1, "{path}: one wish, one commit");
-        assert_eq!(text(&rows[&format!("REQ#wish-{page}")], "status"), "COMPLETED");
+        assert_eq!(commits, 1, "{path}: one request, one commit");
+        assert_eq!(text(&rows[&format!("REQ#request-{page}")], "status"), "COMPLETED");
     }
     let letters = world.dead_letters().await;
     let dead: BTreeSet<String> = letters
@@ -101,32 +101,32 @@ async fn every_page_is_published_once_and_only_poison_is_dead_lettered() {
     );
 }
 
-/// One invocation that is killed at `step`. Returns whether it came that far.
+/// One invocation that is killed at `step`. Returns whether it reached the step.
 async fn kill(world: &World, step: &str, operation: Option<&str>, fault: Fault) -> bool {
-    let doomed = world.sandbox().await.one_by_one();
+    let killed = world.sandbox().await.one_by_one();
     match (step, operation) {
         ("render", _) => world.origin.breaks(Breaks::Hangs),
         ("ack", _) => {
-            let records = doomed.turn_unacked().await;
+            let records = killed.turn_unacked().await;
             tokio::time::sleep(Duration::from_secs(30)).await;
-            return records > 0 && doomed.total(metrics::COMMITTED) > 0;
+            return records > 0 && killed.total(metrics::COMMITTED) > 0;
         }
-        ("acquire", _) => doomed.inject(On::next("PutItem").after(1), fault),
+        ("acquire", _) => killed.inject(On::next("PutItem").after(1), fault),
         (_, Some(operation)) => {
             let operation =
                 ["Query", "PutItem", "PutObject", "TransactWriteItems"].into_iter().find(|o| *o == operation);
-            doomed.inject(On::next(operation.unwrap()), fault);
+            killed.inject(On::next(operation.unwrap()), fault);
         }
-        (_, None) => unreachable!("every other step is an operation"),
+        (_, None) => unreachable!("every other step has an operation"),
     }
     let renders = world.origin.renders();
-    doomed.turn_killed_after(Duration::from_secs(1)).await;
+    killed.turn_killed_after(Duration::from_secs(1)).await;
     world.origin.breaks(Breaks::No);
-    let came_that_far = match step {
+    let reached = match step {
         "render" => world.origin.renders() > renders,
-        _ => !doomed.way.faults().fired().is_empty(),
+        _ => !killed.way.faults().fired().is_empty(),
     };
-    // Long enough that messages come back while others are still untouched.
+    // Long enough for redeliveries to mix with messages that are still undelivered.
     tokio::time::sleep(Duration::from_secs(30)).await;
-    came_that_far
+    reached
 }

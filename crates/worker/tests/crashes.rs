@@ -1,4 +1,4 @@
-//! Workers that die, messages that come twice, answers that get lost.
+//! Killed workers, duplicate messages and lost responses.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use everfresh_testing::{World, ladder, number, text};
 
 const PAGE: &str = "/products/42";
 
-/// Each write of the protocol, by the operation that it is and how many of that kind come before it.
+/// Each write of the protocol: its operation, and how many of the same operation precede it.
 const STEPS: [(&str, &str, u64); 4] = [
     ("claim", "PutItem", 0),
     ("acquire", "PutItem", 1),
@@ -17,18 +17,18 @@ const STEPS: [(&str, &str, u64); 4] = [
     ("commit", "TransactWriteItems", 0),
 ];
 
-/// Until a dead worker's message is visible again.
+/// Just past the visibility timeout of a killed worker's message.
 const REDELIVERED: Duration = Duration::from_millis(401_000);
 
 #[tokio::test(start_paused = true)]
-async fn killed_before_or_after_each_step_the_redelivery_finishes_with_one_commit() {
+async fn redelivery_after_kill_around_each_step_commits_once() {
     for (step, operation, nth) in STEPS {
         for (when, fault) in [("before", Fault::Hang), ("after", Fault::NotifyBackoff)] {
             let world = World::new().await;
             let id = world.enqueue(PAGE).await;
-            let doomed = world.sandbox().await;
-            doomed.inject(On::next(operation).after(nth), fault);
-            doomed.turn_killed_after(Duration::from_secs(1)).await;
+            let killed = world.sandbox().await;
+            killed.inject(On::next(operation).after(nth), fault);
+            killed.turn_killed_after(Duration::from_secs(1)).await;
             assert_eq!(world.waiting().await, 1, "{when} {step}: not acked");
             let published = world.published(PAGE).await;
             assert_eq!(published.is_some(), step == "commit" && when == "after", "{when} {step}");
@@ -46,12 +46,12 @@ async fn killed_before_or_after_each_step_the_redelivery_finishes_with_one_commi
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_after_commit_before_ack_the_redelivery_acks_without_a_render() {
+async fn redelivery_after_commit_acks_without_render() {
     let world = World::new().await;
     world.enqueue(PAGE).await;
-    let doomed = world.sandbox().await;
-    doomed.inject(On::next("TransactWriteItems"), Fault::NotifyBackoff);
-    doomed.turn_killed_after(Duration::from_secs(1)).await;
+    let killed = world.sandbox().await;
+    killed.inject(On::next("TransactWriteItems"), Fault::NotifyBackoff);
+    killed.turn_killed_after(Duration::from_secs(1)).await;
     let version = text(&world.meta(PAGE).await.unwrap(), "version");
     tokio::time::sleep(REDELIVERED).await;
     let healthy = world.sandbox().await;
@@ -61,13 +61,13 @@ async fn killed_after_commit_before_ack_the_redelivery_acks_without_a_render() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_commit_done_and_ack_lost_no_clock_is_asked() {
+async fn redelivery_after_commit_ignores_clock_skew() {
     for skew_ms in [-60_000, 60_000] {
         let world = World::new().await;
         let id = world.enqueue(PAGE).await;
-        let doomed = world.sandbox().await;
-        doomed.inject(On::next("TransactWriteItems"), Fault::NotifyBackoff);
-        doomed.turn_killed_after(Duration::from_secs(1)).await;
+        let killed = world.sandbox().await;
+        killed.inject(On::next("TransactWriteItems"), Fault::NotifyBackoff);
+        killed.turn_killed_after(Duration::from_secs(1)).await;
         tokio::time::sleep(REDELIVERED).await;
         let skewed = world.sandbox_with(everfresh_testing::Make { skew_ms, ..Default::default() });
         world.drain(&skewed, Duration::from_secs(60)).await;
@@ -77,7 +77,7 @@ async fn own_commit_done_and_ack_lost_no_clock_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_message_twice_in_one_batch_is_one_render_and_one_commit() {
+async fn duplicate_in_one_batch_renders_and_commits_once() {
     let world = World::new().await;
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
     world.send(&body).await;
@@ -90,7 +90,7 @@ async fn the_same_message_twice_in_one_batch_is_one_render_and_one_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_messages_with_one_key_at_the_same_moment_are_one_commit() {
+async fn concurrent_messages_with_one_key_commit_once() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(2));
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
@@ -108,7 +108,7 @@ async fn two_messages_with_one_key_at_the_same_moment_are_one_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_lost_once_are_recognised_as_own_writes() {
+async fn write_with_one_lost_response_is_recognised_as_own() {
     for (step, operation, nth) in STEPS {
         for fault in [Fault::LoseResponse, Fault::FailAfter] {
             let world = World::new().await;
@@ -125,12 +125,12 @@ async fn answers_lost_once_are_recognised_as_own_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_lost_every_time_are_resolved_by_reading_and_the_message_ends_acked() {
+async fn write_with_all_responses_lost_is_resolved_by_reading() {
     for (step, operation, nth) in STEPS {
         let world = World::new().await;
         let id = world.enqueue(PAGE).await;
         let sandbox = world.sandbox().await;
-        // Every attempt of the SDK at this step, and no other.
+        // All SDK attempts of this step, and no other call.
         sandbox.inject(On::next(operation).after(nth).times(4), Fault::LoseResponse);
         sandbox.turn().await;
         world.drain(&sandbox, Duration::from_secs(1200)).await;
@@ -141,7 +141,7 @@ async fn answers_lost_every_time_are_resolved_by_reading_and_the_message_ends_ac
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_after_the_first_render_began_still_causes_a_render() {
+async fn change_during_a_render_causes_another_render() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(5));
     let (first, second) = (world.sandbox().await, world.sandbox().await);
@@ -157,7 +157,7 @@ async fn a_change_after_the_first_render_began_still_causes_a_render() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_requests_at_once_cost_at_most_two_commits_and_all_are_covered() {
+async fn hundred_concurrent_requests_cost_at_most_two_commits() {
     let world = World::new().await;
     for _ in 0..100 {
         world.enqueue(PAGE).await;
@@ -168,13 +168,13 @@ async fn a_hundred_requests_at_once_cost_at_most_two_commits_and_all_are_covered
     futures::future::join_all(all).await;
     let commits: u64 = sandboxes.iter().map(|s| s.total(metrics::COMMITTED) + s.total(metrics::UNCHANGED)).sum();
     assert!(commits <= 2, "{commits} commits");
-    assert!(world.origin.renders() <= 4, "one more per worker that was between lookup and acquire");
+    assert!(world.origin.renders() <= 4, "one more per worker between lookup and acquire");
     assert_eq!(world.published(PAGE).await.unwrap(), "after all of them");
     assert!(world.dead_letters().await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_duplicates_of_old_writes_change_nothing_that_is_published() {
+async fn late_duplicate_of_a_write_changes_nothing_published() {
     for (step, operation, nth) in STEPS {
         let world = World::new().await;
         world.enqueue(PAGE).await;
@@ -190,7 +190,7 @@ async fn late_duplicates_of_old_writes_change_nothing_that_is_published() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(world.meta(PAGE).await.unwrap(), before, "{step}");
         assert_eq!(world.published(PAGE).await.unwrap(), "two", "{step}");
-        // Nor does it stand in the way for longer than a lease.
+        // It blocks the page for no longer than a lease.
         tokio::time::sleep(Duration::from_millis(ladder().lease_ms)).await;
         world.origin.content("three");
         world.enqueue(PAGE).await;

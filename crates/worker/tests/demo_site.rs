@@ -1,4 +1,5 @@
-//! The demo site that the command line carries: every page renders, passes the gate and needs nothing from elsewhere.
+//! The demo site of the command line: every page renders, passes the gate and loads no external
+//! resource.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -25,7 +26,7 @@ fn demo() -> TenantConfig {
     config.tenant(&Tenant::parse("demo").unwrap()).unwrap().clone()
 }
 
-/// The page as published, with its life.
+/// Status, lifetime and body of the page as published.
 async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
     let resolved = tenant.resolve(path).unwrap();
     let renderers = Renderers::new(DEMO, Clock::system(), process());
@@ -50,14 +51,14 @@ async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
     (passed.artifact.status(), passed.life, body)
 }
 
-/// The site's own links on a page.
+/// Links to the site's own pages.
 fn links(body: &str) -> Vec<String> {
     let starts = body.match_indices("href=\"/").map(|(at, _)| at + "href=\"".len());
     starts.map(|at| body[at..].split('"').next().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn every_page_that_is_linked_renders_and_passes_the_gate() {
+async fn every_linked_page_renders_and_passes_the_gate() {
     let tenant = demo();
     let mut seen: Vec<String> = Vec::new();
     let mut left = vec!["/".to_owned()];
@@ -67,10 +68,10 @@ async fn every_page_that_is_linked_renders_and_passes_the_gate() {
         }
         let (status, life, body) = publish(&tenant, &path).await;
         assert_eq!((status, life), (200, Life::Route), "{path}");
-        for elsewhere in ["http:", "https:", "src=", "@import", "url("] {
-            assert!(!body.contains(elsewhere), "{path} needs {elsewhere}");
+        for external in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!body.contains(external), "{path} uses {external}");
         }
-        assert!(body.contains("<time datetime=\"20"), "{path} does not say when it was rendered");
+        assert!(body.contains("<time datetime=\"20"), "{path} does not show its render time");
         left.extend(links(&body));
         seen.push(path);
     }
@@ -81,7 +82,7 @@ async fn every_page_that_is_linked_renders_and_passes_the_gate() {
 }
 
 #[tokio::test]
-async fn a_product_that_does_not_exist_is_a_404_page_with_a_short_life() {
+async fn missing_product_is_a_404_page_with_short_life() {
     let (status, life, body) = publish(&demo(), "/products/no-such-thing").await;
     assert_eq!((status, life), (404, Life::Short));
     assert!(body.contains("</html>"));

@@ -1,4 +1,4 @@
-//! Other deployments, configurations and tenants, and requests of long ago, in the same table.
+//! Other deployments, configurations and tenants, and expired request records, in the same table.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ const PAGE: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_of_an_older_deployment_never_replaces_a_newer_ones_page() {
+async fn older_deployment_never_replaces_a_newer_ones_page() {
     let world = World::new().await;
     let newer = world.sandbox_with(Make { deploy: 2, ..Make::default() });
     let older = world.sandbox().await;
@@ -36,7 +36,7 @@ async fn a_worker_of_an_older_deployment_never_replaces_a_newer_ones_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_deployment_that_publishes_during_an_older_ones_render_stays() {
+async fn newer_deployments_commit_survives_an_older_ones_render() {
     let world = World::new().await;
     let newer = world.sandbox_with(Make { deploy: 2, ..Make::default() });
     let older = world.sandbox().await;
@@ -62,7 +62,7 @@ async fn a_newer_deployment_that_publishes_during_an_older_ones_render_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_deployment_makes_the_page_stale_for_prewarm_and_expired() {
+async fn new_deployment_makes_page_stale_for_prewarm_and_expired() {
     let world = World::new().await;
     world.enqueue(PAGE).await;
     world.sandbox().await.turn().await;
@@ -78,7 +78,7 @@ async fn a_new_deployment_makes_the_page_stale_for_prewarm_and_expired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_failed_before_a_deployment_goes_on_after_it() {
+async fn failed_request_continues_after_a_deployment() {
     let mut world = World::new().await;
     let before = world.sandbox().await;
     world.origin.breaks(Breaks::Unreachable);
@@ -86,7 +86,7 @@ async fn a_request_that_failed_before_a_deployment_goes_on_after_it() {
     before.turn().await;
     let failed = world.req(PAGE, &id).await.unwrap();
     assert_eq!(text(&failed, "status"), "FAILED");
-    // Another life, other tags, a gate, another ladder.
+    // Another lifetime, other tags, a gate, more attempts.
     let config = CONFIG
         .replace(r#"revalidate = "60s""#, "revalidate = \"600s\"\ngate = { min_bytes = 2 }")
         .replace(r#"tags       = ["products", "product-{id}"]"#, r#"tags = ["things"]"#)
@@ -103,7 +103,7 @@ async fn a_request_that_failed_before_a_deployment_goes_on_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_that_computes_another_page_is_put_off_and_counted() {
+async fn message_for_another_page_hash_is_delayed_and_counted() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
@@ -112,8 +112,8 @@ async fn a_sender_that_computes_another_page_is_put_off_and_counted() {
     sandbox.turn().await;
     assert_eq!(sandbox.total(metrics::CONFIGURATION_SKEW), 1);
     assert_eq!(world.rows(&world.pk(PAGE)).await.len(), 0);
-    assert_eq!(world.waiting().await, 1, "it waits for a worker that agrees");
-    // One that agrees is handled.
+    assert_eq!(world.waiting().await, 1, "it waits for a worker with the same configuration");
+    // A matching hash is handled.
     let hash = world.page(PAGE).hash().to_string();
     world.send_with(&body, &[("everfresh-page", &hash)]).await;
     sandbox.turn().await;
@@ -121,10 +121,10 @@ async fn a_sender_that_computes_another_page_is_put_off_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_that_computes_another_page_neither_leads_nor_follows_in_its_batch() {
+async fn message_for_another_page_hash_neither_leads_nor_follows() {
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
     let other = "a".repeat(64);
-    // Wherever it stands in the batch: its neighbours are handled, and it is not taken for granted by them.
+    // At any position in the batch: the other records are handled, and do not cover it.
     for place in 0..3 {
         let world = World::new().await;
         let sandbox = world.sandbox().await;
@@ -142,7 +142,7 @@ async fn a_sender_that_computes_another_page_neither_leads_nor_follows_in_its_ba
     }
 }
 
-/// The record of an earlier request under the same key, long past its ttl.
+/// The record of an earlier request with the same key, past its ttl.
 fn past_its_ttl(world: &World, request_hash: &str) -> Vec<(&'static str, AttributeValue)> {
     vec![
         ("request_hash", s(request_hash)),
@@ -155,7 +155,7 @@ fn past_its_ttl(world: &World, request_hash: &str) -> Vec<(&'static str, Attribu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_past_its_ttl_counts_as_absent_deleted_or_not() {
+async fn record_past_its_ttl_counts_as_absent() {
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
     let known = {
         let world = World::new().await;
@@ -163,7 +163,7 @@ async fn a_record_past_its_ttl_counts_as_absent_deleted_or_not() {
         world.sandbox().await.turn().await;
         text(&world.req(PAGE, "k").await.unwrap(), "request_hash")
     };
-    // Another request's, this one's own, and none at all.
+    // A record of another request, of this one, and none.
     for hash in [Some("other"), Some(known.as_str()), None] {
         let world = World::new().await;
         let sandbox = world.sandbox().await;
@@ -181,7 +181,7 @@ async fn a_record_past_its_ttl_counts_as_absent_deleted_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_past_its_ttl_does_not_answer_for_a_change_sent_close_to_the_published_render() {
+async fn record_past_its_ttl_does_not_replay_a_close_change() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -199,7 +199,7 @@ async fn a_record_past_its_ttl_does_not_answer_for_a_change_sent_close_to_the_pu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tag_requests_record_past_its_ttl_counts_as_absent_deleted_or_not() {
+async fn tag_requests_record_past_its_ttl_counts_as_absent() {
     let body = r#"{"v":1,"tenant":"acme","tag":"products","idempotency_key":"daily"}"#;
     let inval = Tenant::parse("acme").unwrap().inval_pk();
     let known = {
@@ -224,7 +224,7 @@ async fn a_tag_requests_record_past_its_ttl_counts_as_absent_deleted_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_path_of_two_tenants_is_two_pages() {
+async fn same_path_of_two_tenants_is_two_pages() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -235,13 +235,13 @@ async fn the_same_path_of_two_tenants_is_two_pages() {
     let globex = world.config.tenant(&Tenant::parse("globex").unwrap()).unwrap();
     let globex_pk = globex.resolve(PAGE).unwrap().page.pk(KeyLayout::default());
     assert_ne!(globex_pk, world.pk(PAGE));
-    let theirs = world.rows(&globex_pk).await;
-    assert!(text(&theirs["META"], "s3_key").starts_with("globex/"));
-    assert!(theirs.contains_key("REQ#k"));
+    let globex_rows = world.rows(&globex_pk).await;
+    assert!(text(&globex_rows["META"], "s3_key").starts_with("globex/"));
+    assert!(globex_rows.contains_key("REQ#k"));
     assert_eq!(world.status(PAGE, "k").await, "absent");
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
     assert!(text(&world.meta(PAGE).await.unwrap(), "s3_key").starts_with("acme/"));
-    // A tag of the one does nothing to the other.
+    // A tag of one tenant does not affect the other.
     pause(5).await;
     world.send(r#"{"v":1,"tenant":"globex","tag":"products"}"#).await;
     sandbox.turn().await;

@@ -1,4 +1,5 @@
-//! One invocation, interrupted at each await in turn: killed there, or frozen for longer than everybody waits for it.
+//! One invocation is killed at each await in turn, or frozen there past its claim, its lease and
+//! its message's visibility timeout.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod interrupted;
@@ -12,18 +13,18 @@ use self::interrupted::{LEAST_AWAITS, polled, time};
 
 const PAGE: &str = "/products/42";
 
-/// Until a message is visible again that nobody has acked.
+/// Just past the visibility timeout of an unacked message.
 const REDELIVERED: Duration = Duration::from_millis(401_000);
 
 #[tokio::test(start_paused = true)]
-async fn killed_at_any_await_the_redelivery_finishes_with_one_commit() {
+async fn redelivery_after_kill_at_any_await_commits_once() {
     for awaits in 0.. {
         let world = World::new().await;
         world.origin.takes(Duration::from_secs(2));
         let id = world.enqueue(PAGE).await;
-        let doomed = world.sandbox().await;
-        let event = doomed.receive().await;
-        let mut work = Box::pin(doomed.handle(event, time()));
+        let killed = world.sandbox().await;
+        let event = killed.receive().await;
+        let mut work = Box::pin(killed.handle(event, time()));
         let done = polled(&mut work, awaits).await;
         drop(work);
         if done.is_some() {
@@ -37,13 +38,13 @@ async fn killed_at_any_await_the_redelivery_finishes_with_one_commit() {
         assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "killed at await {awaits}");
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "killed at await {awaits}");
         let committed = healthy.total(metrics::COMMITTED) + healthy.total(metrics::UNCHANGED);
-        assert_eq!(committed, u64::from(left.is_none()), "killed at await {awaits}: once, by one of the two");
+        assert_eq!(committed, u64::from(left.is_none()), "killed at await {awaits}: one commit in all");
         assert!(world.dead_letters().await.is_empty(), "killed at await {awaits}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_at_any_await_a_worker_that_thaws_replaces_nothing_newer() {
+async fn worker_resumed_at_any_await_replaces_nothing_newer() {
     for awaits in 0.. {
         let world = World::new().await;
         world.origin.takes(Duration::from_secs(2));
@@ -63,11 +64,11 @@ async fn frozen_at_any_await_a_worker_that_thaws_replaces_nothing_newer() {
         let newer = world.meta(PAGE).await;
         assert_eq!(world.published(PAGE).await.as_deref(), Some("two"), "frozen at await {awaits}");
 
-        // What it says now is about messages that are gone.
+        // Its response concerns messages that are already acked.
         let _ = work.await;
-        assert_eq!(world.published(PAGE).await.as_deref(), Some("two"), "thawed at await {awaits}");
-        assert_eq!(world.meta(PAGE).await, newer, "thawed at await {awaits}");
-        assert_eq!(world.lock(PAGE).await, None, "thawed at await {awaits}: it stands in nobody's way");
-        assert!(world.dead_letters().await.is_empty(), "thawed at await {awaits}");
+        assert_eq!(world.published(PAGE).await.as_deref(), Some("two"), "resumed at await {awaits}");
+        assert_eq!(world.meta(PAGE).await, newer, "resumed at await {awaits}");
+        assert_eq!(world.lock(PAGE).await, None, "resumed at await {awaits}: its lease is released");
+        assert!(world.dead_letters().await.is_empty(), "resumed at await {awaits}");
     }
 }

@@ -1,9 +1,10 @@
-//! A worker that another one overtook: stopped at each await in turn past its claim and its lease, and resumed when the other has ended.
+//! A worker is stopped at each await in turn until its claim and its lease have expired, and
+//! resumed after another worker has finished.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod interrupted;
-#[allow(dead_code, reason = "shared with suites that look at more")]
-mod notified;
+#[allow(dead_code, reason = "shared with suites that use all of it")]
+mod notifying;
 mod overtaken;
 
 use self::overtaken::{Ends, Message, Pair, Stopped};

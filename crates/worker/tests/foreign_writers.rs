@@ -1,4 +1,4 @@
-//! Other languages' helpers, which write the same table.
+//! Foreign writers on the same table.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -11,17 +11,17 @@ use everfresh_testing::{Item, World, n, number, pause, s, text};
 const PAGE: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
 
-/// Another language's helper.
-struct Helper<'w> {
+/// A foreign writer that holds the page's lease.
+struct ForeignWriter<'w> {
     world: &'w World,
     token: String,
 }
 
-impl<'w> Helper<'w> {
-    /// Takes the page's lease, if it is free.
+impl<'w> ForeignWriter<'w> {
+    /// Acquires the page's lease, if it is free.
     async fn acquire(world: &'w World, lease_s: u64) -> Option<Self> {
         let now_s = world.now_ms() / 1000;
-        let token = format!("helper-{:x}", fastrand::u64(..));
+        let token = format!("foreign-{:x}", fastrand::u64(..));
         let put = world.clean.dynamodb.put_item().table_name(&world.stack.table);
         let put = put
             .item("pk", s(world.pk(PAGE)))
@@ -34,7 +34,7 @@ impl<'w> Helper<'w> {
         put.send().await.ok().map(|_| Self { world, token })
     }
 
-    /// Replaces META whole and deletes the lease, in one transaction of two. Returns whether it was let.
+    /// Replaces META and deletes the lease in one transaction. Returns whether it succeeded.
     async fn commit(self, body: &str) -> bool {
         let world = self.world;
         let now_s = world.now_ms() / 1000;
@@ -71,29 +71,29 @@ fn version(meta: &Item) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_rounds_beside_another_languages_helper_break_nothing() {
+async fn two_hundred_rounds_with_a_foreign_writer_break_nothing() {
     let mut chance = fastrand::Rng::with_seed(42);
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let mut last_version: Option<String> = None;
     let (mut foreign, mut own) = (0, 0);
     for round in 0..200 {
-        let content = format!("ours {round}");
+        let content = format!("own {round}");
         world.origin.content(&content);
         world.origin.takes(Duration::from_secs(chance.u64(0..4)));
         match chance.u32(0..5) {
-            // They publish; what changes before or after, we render all the same.
+            // The foreign writer publishes; this covers none of our changes.
             0 | 1 => {
-                if let Some(helper) = Helper::acquire(&world, 30).await {
+                if let Some(writer) = ForeignWriter::acquire(&world, 30).await {
                     pause(chance.u64(0..3)).await;
-                    assert!(helper.commit(&format!("theirs {round}")).await);
+                    assert!(writer.commit(&format!("foreign {round}")).await);
                     let meta = world.meta(PAGE).await.unwrap();
                     assert_eq!(version(&meta), None);
                     foreign += 1;
                     last_version = None;
                 }
             }
-            // We publish.
+            // Our worker publishes.
             2 => {
                 let id = world.enqueue(PAGE).await;
                 world.drain(&sandbox, LONG).await;
@@ -101,26 +101,26 @@ async fn two_hundred_rounds_beside_another_languages_helper_break_nothing() {
                 assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
                 own += 1;
             }
-            // We come while they hold the lease, wait, and publish after them.
+            // Our worker waits for the foreign writer's lease and publishes after it.
             3 => {
-                let helper = Helper::acquire(&world, 30).await.unwrap();
+                let writer = ForeignWriter::acquire(&world, 30).await.unwrap();
                 let id = world.enqueue(PAGE).await;
                 sandbox.turn().await;
                 assert_eq!(world.status(PAGE, &id).await, "absent", "busy: no writes");
-                assert!(helper.commit(&format!("theirs {round}")).await);
+                assert!(writer.commit(&format!("foreign {round}")).await);
                 last_version = None;
                 world.drain(&sandbox, LONG).await;
                 assert_eq!(world.published(PAGE).await.unwrap(), content, "a foreign row covers no change");
                 assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
                 (foreign, own) = (foreign + 1, own + 1);
             }
-            // They come while we hold it.
+            // The foreign writer tries to acquire the lease while our worker holds it.
             _ => {
                 world.origin.takes(Duration::from_secs(5));
                 world.enqueue(PAGE).await;
                 tokio::join!(sandbox.turn(), async {
                     pause(2).await;
-                    assert!(Helper::acquire(&world, 30).await.is_none(), "our lease is respected");
+                    assert!(ForeignWriter::acquire(&world, 30).await.is_none(), "our lease is respected");
                 });
                 world.drain(&sandbox, LONG).await;
                 assert_eq!(world.published(PAGE).await.unwrap(), content);
@@ -132,7 +132,7 @@ async fn two_hundred_rounds_beside_another_languages_helper_break_nothing() {
             world.published(PAGE).await.unwrap();
             if let Some(version) = version(&meta) {
                 assert!(last_version.as_ref().is_none_or(|last| version >= *last), "round {round}");
-                assert!(!meta.contains_key("ttl"), "a foreign ttl does not outlive our commit");
+                assert!(!meta.contains_key("ttl"), "our commit removes a foreign ttl");
                 last_version = Some(version);
             }
         }
@@ -145,7 +145,7 @@ async fn two_hundred_rounds_beside_another_languages_helper_break_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_helper_that_publishes_after_our_lease_ran_out_is_not_overwritten_by_the_late_render() {
+async fn late_render_does_not_overwrite_a_foreign_commit() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     sandbox.inject(On::every("UpdateItem"), Fault::Cut);
@@ -153,23 +153,23 @@ async fn a_helper_that_publishes_after_our_lease_ran_out_is_not_overwritten_by_t
     let id = world.enqueue(PAGE).await;
     tokio::join!(sandbox.turn(), async {
         pause(40).await;
-        let helper = Helper::acquire(&world, 30).await.expect("our lease has run out");
-        assert!(helper.commit("theirs").await);
+        let writer = ForeignWriter::acquire(&world, 30).await.expect("our lease has expired");
+        assert!(writer.commit("foreign").await);
     });
     sandbox.way.faults().clear();
     assert_eq!(sandbox.total(metrics::SUPERSEDED), 1);
-    assert_eq!(world.published(PAGE).await.unwrap(), "theirs");
+    assert_eq!(world.published(PAGE).await.unwrap(), "foreign");
     world.drain(&sandbox, LONG).await;
-    assert_eq!(world.published(PAGE).await.unwrap(), "one", "the change is not covered by theirs");
+    assert_eq!(world.published(PAGE).await.unwrap(), "one", "the foreign commit does not cover the change");
     let record = world.req(PAGE, &id).await.unwrap();
-    assert_eq!(number(&record, "attempts"), 1, "being superseded is no attempt");
+    assert_eq!(number(&record, "attempts"), 1, "being superseded counts as no attempt");
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_foreign_commits_of_one_second_are_told_apart_by_their_etag() {
+async fn foreign_commits_in_one_second_are_distinguished_by_etag() {
     let world = World::new().await;
-    let helper = Helper::acquire(&world, 30).await.unwrap();
-    assert!(helper.commit("theirs").await);
+    let writer = ForeignWriter::acquire(&world, 30).await.unwrap();
+    assert!(writer.commit("foreign").await);
     let sandbox = world.sandbox().await;
     world.origin.takes(Duration::from_secs(5));
     world.enqueue(PAGE).await;
@@ -185,7 +185,7 @@ async fn two_foreign_commits_of_one_second_are_told_apart_by_their_etag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pointer_that_a_helper_moves_during_our_render_is_not_overwritten() {
+async fn foreign_pointer_update_during_render_is_not_overwritten() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -197,7 +197,7 @@ async fn a_pointer_that_a_helper_moves_during_our_render_is_not_overwritten() {
     world.enqueue(PAGE).await;
     tokio::join!(sandbox.turn(), async {
         pause(2).await;
-        // The pointer alone: our version stays beside it.
+        // Only the pointer: our version attribute stays.
         let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
         let update = update.key("pk", s(world.pk(PAGE))).key("sk", s("META"));
         let update = update.update_expression("SET current_sk = :sk").expression_attribute_values(":sk", s("VER#abc"));
@@ -211,24 +211,24 @@ async fn a_pointer_that_a_helper_moves_during_our_render_is_not_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_foreign_row_satisfies_an_expired_request_and_no_changed_one() {
+async fn fresh_foreign_row_covers_expired_but_not_changed_requests() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
     pause(10).await;
-    assert!(Helper::acquire(&world, 30).await.unwrap().commit("theirs").await);
+    assert!(ForeignWriter::acquire(&world, 30).await.unwrap().commit("foreign").await);
     sandbox.turn().await;
-    assert_eq!(sandbox.total(metrics::COMMITTED), 1, "it may have read before the change");
+    assert_eq!(sandbox.total(metrics::COMMITTED), 1, "its content may predate the change");
     pause(5).await;
-    assert!(Helper::acquire(&world, 30).await.unwrap().commit("theirs").await);
+    assert!(ForeignWriter::acquire(&world, 30).await.unwrap().commit("foreign").await);
     world.enqueue_as(PAGE, "expired").await;
     sandbox.turn().await;
     assert_eq!(sandbox.total(metrics::ALREADY_COVERED), 1);
-    assert_eq!(world.published(PAGE).await.unwrap(), "theirs");
+    assert_eq!(world.published(PAGE).await.unwrap(), "foreign");
 }
 
 #[tokio::test(start_paused = true)]
-async fn attributes_that_we_do_not_know_survive_our_commit() {
+async fn unknown_attributes_survive_our_commit() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -247,7 +247,7 @@ async fn attributes_that_we_do_not_know_survive_our_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_of_a_newer_layout_is_left_alone_and_the_message_waits() {
+async fn row_with_newer_schema_is_kept_and_the_message_waits() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -263,13 +263,13 @@ async fn a_row_of_a_newer_layout_is_left_alone_and_the_message_waits() {
     }
     sandbox.turn().await;
     assert_eq!(world.rows(&world.pk(PAGE)).await, before);
-    assert_eq!(world.waiting().await, 2, "they wait for the newer worker");
+    assert_eq!(world.waiting().await, 2, "they wait for a newer worker");
     assert_eq!(world.origin.renders(), 1);
     assert!(world.dead_letters().await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ttl_of_a_published_row_is_ignored() {
+async fn ttl_of_a_published_row_is_ignored() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -280,27 +280,27 @@ async fn the_ttl_of_a_published_row_is_ignored() {
     put.set_item(Some(meta)).send().await.unwrap();
     world.enqueue_as(PAGE, "expired").await;
     sandbox.turn().await;
-    assert_eq!(sandbox.total(metrics::ALREADY_COVERED), 1, "it is there and fresh");
+    assert_eq!(sandbox.total(metrics::ALREADY_COVERED), 1, "the row is still fresh");
     pause(5).await;
     world.enqueue(PAGE).await;
     sandbox.turn().await;
-    assert!(!world.meta(PAGE).await.unwrap().contains_key("ttl"), "and our commit takes it away");
+    assert!(!world.meta(PAGE).await.unwrap().contains_key("ttl"), "our commit removes it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pointer_set_on_a_foreign_row_during_a_render_is_not_overwritten() {
+async fn pointer_set_on_a_foreign_row_during_render_is_not_overwritten() {
     let world = World::new().await;
-    assert!(Helper::acquire(&world, 30).await.unwrap().commit("theirs").await);
+    assert!(ForeignWriter::acquire(&world, 30).await.unwrap().commit("foreign").await);
     let sandbox = world.sandbox().await;
     world.origin.takes(Duration::from_secs(5));
     world.enqueue(PAGE).await;
     tokio::join!(sandbox.turn(), async {
         pause(2).await;
-        // Another helper keeps versions, and moves the pointer alone.
+        // Another foreign writer keeps versions, and updates only the pointer.
         let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
         let update = update.key("pk", s(world.pk(PAGE))).key("sk", s("META")).update_expression("SET current_sk = :sk");
-        update.expression_attribute_values(":sk", s("VER#theirs")).send().await.unwrap();
+        update.expression_attribute_values(":sk", s("VER#foreign")).send().await.unwrap();
     });
     assert_eq!(sandbox.total(metrics::COMMITTED), 0);
-    assert_eq!(text(&world.meta(PAGE).await.unwrap(), "current_sk"), "VER#theirs");
+    assert_eq!(text(&world.meta(PAGE).await.unwrap(), "current_sk"), "VER#foreign");
 }

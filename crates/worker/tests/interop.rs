@@ -1,7 +1,7 @@
-//! One table, several languages: their rows are ours to read, serve and replace, and ours are theirs.
+//! Foreign writers on the same table: we read, serve and replace their rows, and they ours.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod helper;
+mod foreign;
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use everfresh_core::ledger::{Ledger, PageState};
 use everfresh_testing::{Breaks, Fixture, Item, Make, World, body, cache_status, done, fixtures, pause, text};
 use serde_json::{Value, json};
 
-use self::helper::model;
-use self::helper::rounds::Rounds;
+use self::foreign::model;
+use self::foreign::rounds::Rounds;
 
 const PAGE: &str = "/products/42";
 const LONG: Duration = Duration::from_secs(7_200);
 
-/// Without what is absent, as the fixtures have it.
+/// Drops null fields, as in the fixtures.
 fn compact(mut value: Value) -> Value {
     value.as_object_mut().unwrap().retain(|_, field| !field.is_null());
     value
 }
 
-/// What the ledger reads, in the words of the fixtures.
+/// The ledger's read, in the format of the fixtures.
 async fn read(fixture: &Fixture, world: &World) -> Value {
     let ledger = Ledger::new(&world.clean, &world.stack.table, fixture.layout);
     let page = world.page(&fixture.path);
@@ -62,7 +62,7 @@ fn changed(page: &PageKey, key: &IdempotencyKey) -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_row_of_another_language_is_read_as_what_it_means() {
+async fn foreign_rows_are_read_as_their_fixtures_specify() {
     for fixture in fixtures() {
         let world = fixture.world().await;
         assert_eq!(world.page(&fixture.path).pk(fixture.layout), fixture.pk(), "{}", fixture.name);
@@ -73,7 +73,7 @@ async fn every_row_of_another_language_is_read_as_what_it_means() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_page_of_another_language_is_served() {
+async fn foreign_pages_are_served() {
     for fixture in fixtures() {
         let Some(served) = fixture.means.get("served") else { continue };
         let world = fixture.world().await;
@@ -98,7 +98,7 @@ fn text_of(value: &Value) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_row_of_another_language_is_regenerated_over_and_keeps_what_is_not_ours() {
+async fn regeneration_replaces_foreign_rows_and_keeps_unknown_attributes() {
     for fixture in fixtures() {
         let name = &fixture.name;
         let world = fixture.world().await;
@@ -111,7 +111,7 @@ async fn every_row_of_another_language_is_regenerated_over_and_keeps_what_is_not
         let rows = world.rows(&fixture.pk()).await;
         let request = fixture.means.get("request");
         if request.is_some_and(|request| request["status"] == "COMPLETED" && request.get("outlived").is_none()) {
-            assert_eq!(world.origin.renders(), 0, "{name}: somebody has done it");
+            assert_eq!(world.origin.renders(), 0, "{name}: the request is already completed");
             assert_eq!(rows.get("META"), fixture.row("META"), "{name}");
             continue;
         }
@@ -134,7 +134,7 @@ async fn every_row_of_another_language_is_regenerated_over_and_keeps_what_is_not
     }
 }
 
-/// As DynamoDB gives numbers back, whoever wrote them: `60.0` is `60`.
+/// DynamoDB normalizes numbers: it returns `60.0` as `60`.
 fn numbers_trimmed(row: &Item) -> Item {
     let trimmed = |value: &AttributeValue| match value.as_n() {
         Ok(number) => AttributeValue::N(number.trim_end_matches(".0").to_owned()),
@@ -144,10 +144,10 @@ fn numbers_trimmed(row: &Item) -> Item {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_helper_reads_our_rows_at_every_moment_of_a_regeneration() {
+async fn foreign_model_reads_our_rows_during_and_after_regeneration() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    // Its first route keeps no history, its second does.
+    // The first route keeps no history, the second does.
     for path in [PAGE, "/kept/1"] {
         world.origin.takes(Duration::from_secs(5));
         let id = world.enqueue(path).await;
@@ -168,9 +168,9 @@ async fn a_helper_reads_our_rows_at_every_moment_of_a_regeneration() {
         assert!((50..=60).contains(&meta.revalidate_seconds), "{meta:?}");
         let etag = meta.etag.unwrap();
         assert!(etag.starts_with('"') && etag.ends_with('"') && etag.len() > 2, "{etag}");
-        assert_eq!(meta.ttl, None, "what is published is not to be swept");
+        assert_eq!(meta.ttl, None, "a published row does not expire");
         if let Some(current_sk) = meta.current_sk {
-            assert_eq!(model::Meta::version_row(&rows[&current_sk]).s3_key, meta.s3_key, "the pointer is right too");
+            assert_eq!(model::Meta::version_row(&rows[&current_sk]).s3_key, meta.s3_key, "the pointer matches");
         }
         let record = model::Req::of(&rows[&format!("REQ#{id}")]);
         assert_eq!((record.status.as_str(), record.result_s3_key), ("COMPLETED", Some(meta.s3_key)));
@@ -179,7 +179,7 @@ async fn a_helper_reads_our_rows_at_every_moment_of_a_regeneration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_helper_reads_the_record_of_a_failure_and_the_row_of_a_purged_page() {
+async fn foreign_model_reads_failed_request_and_purged_page() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.breaks(Breaks::Unreachable);
@@ -191,11 +191,11 @@ async fn a_helper_reads_the_record_of_a_failure_and_the_row_of_a_purged_page() {
     world.drain(&sandbox, LONG).await;
     done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
     let meta = model::Meta::of(&world.meta(PAGE).await.unwrap());
-    assert_eq!(meta.revalidate_seconds, 0, "what was purged is not fresh to a reader who knows of no purge");
+    assert_eq!(meta.revalidate_seconds, 0, "a purged page is stale to a reader that ignores tombstones");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_rounds_beside_a_helper_that_dies_anywhere_lose_no_change() {
+async fn thousand_rounds_with_crashing_foreign_writer_lose_no_change() {
     let mut rounds = Rounds::new(42).await;
     for round in 0..1_000 {
         rounds.play(round).await;

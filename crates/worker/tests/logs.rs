@@ -1,6 +1,6 @@
-//! What the worker and the serving side write into their logs about pages with private values in their query: never those values.
+//! Private values in a page's query never reach the logs of the worker or the serving side.
 //!
-//! The logs are taken as they are said, before the process's own logger scrubs them once more.
+//! The events are captured before the process's logger scrubs them again.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io;
@@ -41,12 +41,12 @@ const PAGE: &str = "/search?email=jane@example.com&card=4111111111111111&token=s
 const KEY: &str = "order-s3cr3t-jane";
 const PRIVATE: [&str; 3] = ["jane", "4111111111111111", "s3cr3t"];
 
-/// What Everfresh's own crates log, at every level.
+/// The log of Everfresh's own crates, at every level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn listen() -> (Self, DefaultGuard) {
+    fn capture() -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
         let ours =
@@ -59,7 +59,7 @@ impl Log {
         (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// Everything so far: nothing private is in it, and each of `words` is.
+    /// The log so far contains no private value and each of `words`.
     fn check(&self, words: &[&str]) {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         for private in PRIVATE {
@@ -95,9 +95,9 @@ async fn request(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_published_page_is_logged_by_path_and_hash() {
+async fn published_page_is_logged_by_path_and_hash() {
     let (world, sandbox) = world().await;
-    let (log, _listening) = Log::listen();
+    let (log, _capturing) = Log::capture();
     request(&world).await;
     sandbox.turn().await;
     assert!(world.published(PAGE).await.is_some());
@@ -106,9 +106,9 @@ async fn a_published_page_is_logged_by_path_and_hash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_render_logs_no_private_value() {
-    let (log, _listening) = Log::listen();
-    for (breaks, said) in [
+async fn failed_render_logs_no_private_value() {
+    let (log, _capturing) = Log::capture();
+    for (breaks, logged) in [
         (Breaks::Unreachable, "failed"),
         (Breaks::Forbidden, "failed"),
         (Breaks::Panics, "panicked"),
@@ -118,7 +118,7 @@ async fn a_failing_render_logs_no_private_value() {
         world.origin.breaks(breaks);
         request(&world).await;
         sandbox.turn().await;
-        log.check(&[said, "acme/search?*"]);
+        log.check(&[logged, "acme/search?*"]);
     }
     let (world, sandbox) = world().await;
     world.origin.answers(500, &[], "jane");
@@ -128,8 +128,8 @@ async fn a_failing_render_logs_no_private_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_fails_the_worker_logs_no_private_value() {
-    let (log, _listening) = Log::listen();
+async fn failing_aws_call_logs_no_private_value() {
+    let (log, _capturing) = Log::capture();
     for operation in ["Query", "PutItem", "PutObject", "TransactWriteItems"] {
         let (world, sandbox) = world().await;
         sandbox.inject(On::every(operation), Fault::FailBefore);
@@ -140,8 +140,8 @@ async fn a_service_that_fails_the_worker_logs_no_private_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_message_logs_no_private_value() {
-    let (log, _listening) = Log::listen();
+async fn rejected_message_logs_no_private_value() {
+    let (log, _capturing) = Log::capture();
     let (world, sandbox) = world().await;
     for body in [
         PAGE.to_owned(),
@@ -158,16 +158,16 @@ async fn a_rejected_message_logs_no_private_value() {
     let letters = world.dead_letters().await;
     assert_eq!(letters.len(), 7);
     for letter in letters {
-        let said = letter.message_attributes.unwrap_or_default();
-        let reason = said[attributes::REASON].string_value().unwrap_or_default();
+        let sent = letter.message_attributes.unwrap_or_default();
+        let reason = sent[attributes::REASON].string_value().unwrap_or_default();
         assert!(PRIVATE.iter().all(|private| !reason.contains(private)), "{reason}");
     }
     log.check(&["is rejected", "goes to the dead-letter queue"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_of_another_configuration_and_a_tag_are_logged_without_private_values() {
-    let (log, _listening) = Log::listen();
+async fn configuration_skew_and_failed_tag_request_log_no_private_value() {
+    let (log, _capturing) = Log::capture();
     let (world, sandbox) = world().await;
     let body = serde_json::json!({"v": 1, "tenant": "acme", "path": PAGE});
     world.send_with(&body.to_string(), &[("everfresh-page", "another")]).await;
@@ -179,8 +179,8 @@ async fn a_sender_of_another_configuration_and_a_tag_are_logged_without_private_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_cannot_be_read_is_logged_without_its_key() {
-    let (log, _listening) = Log::listen();
+async fn unreadable_row_is_logged_without_its_key() {
+    let (log, _capturing) = Log::capture();
     let (world, sandbox) = world().await;
     world.put(&world.pk(PAGE), &format!("REQ#{KEY}"), &[("status", n(7))]).await;
     request(&world).await;
@@ -189,8 +189,8 @@ async fn a_row_that_cannot_be_read_is_logged_without_its_key() {
 }
 
 #[tokio::test]
-async fn a_broken_template_logs_no_private_value() {
-    let (log, _listening) = Log::listen();
+async fn broken_template_logs_no_private_value() {
+    let (log, _capturing) = Log::capture();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("search.html"), "{% include params.token ~ '/' ~ params.email %}").unwrap();
     let config = CONFIG.replace(r#"http = "https://origin.acme.example""#, r#"templates = ".""#);
@@ -217,8 +217,8 @@ async fn a_broken_template_logs_no_private_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_in_trouble_are_logged_without_private_values() {
-    let (log, _listening) = Log::listen();
+async fn failed_reads_log_no_private_value() {
+    let (log, _capturing) = Log::capture();
     let (world, sandbox) = world().await;
     let instance = world.instance_with(|settings| settings.wait_ms = 0);
     instance.get(PAGE).await;
@@ -230,13 +230,13 @@ async fn readers_in_trouble_are_logged_without_private_values() {
     }
     world.instance_with(|settings| settings.wait_ms = 0).get(PAGE).await;
     log.check(&["is gone from"]);
-    for (row, said) in [
+    for (row, logged) in [
         (vec![("s3_key", s("acme/x"))], "cannot be read"),
         (vec![("s3_key", s("globex/1")), ("generated_at", n(1)), ("revalidate_seconds", n(60))], "cannot be served"),
     ] {
         world.put(&world.pk(PAGE), "META", &row).await;
         world.instance_with(|settings| settings.wait_ms = 0).get(PAGE).await;
-        log.check(&[said]);
+        log.check(&[logged]);
     }
     for operation in ["Query", "GetItem", "BatchGetItem"] {
         let instance = world.instance_with(|settings| settings.wait_ms = 0);
@@ -250,24 +250,24 @@ async fn readers_in_trouble_are_logged_without_private_values() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signed_request_is_logged_without_private_values() {
-    let (log, _listening) = Log::listen();
+async fn signed_request_logs_no_private_value() {
+    let (log, _capturing) = Log::capture();
     let (world, _sandbox) = world().await;
     let keys = RevalidateKeys::parse("old:0123456789abcdef0123456789abcdef").unwrap();
     let instance = world.instance_with(|settings| settings.revalidate_keys = keys.clone());
-    assert_eq!(signed(&world, &instance, &keys, "nonce-0123456789").await, 202);
+    assert_eq!(send_signed(&world, &instance, &keys, "nonce-0123456789").await, 202);
     log.check(&["a signed request asks for", &world.page(PAGE).hash().to_string()]);
-    assert_eq!(signed(&world, &instance, &keys, "nonce-0123456789").await, 401);
+    assert_eq!(send_signed(&world, &instance, &keys, "nonce-0123456789").await, 401);
     instance.inject(On::every("PutItem"), Fault::FailBefore);
-    assert_eq!(signed(&world, &instance, &keys, "nonce-9876543210").await, 503);
+    assert_eq!(send_signed(&world, &instance, &keys, "nonce-9876543210").await, 503);
     log.check(&["cannot be answered"]);
 }
 
-/// Sends a signed request for the page; returns the answer's status.
-async fn signed(world: &World, instance: &Instance, keys: &RevalidateKeys, nonce: &str) -> u16 {
+/// Sends a signed request for the page. Returns the status of the response.
+async fn send_signed(world: &World, instance: &Instance, keys: &RevalidateKeys, nonce: &str) -> u16 {
     let (host, target, timestamp) = ("www.acme.example", "/_everfresh/revalidate", (world.now_ms() / 1000).to_string());
     let body = serde_json::json!({ "path": PAGE }).to_string();
-    let letter = SignedRequest {
+    let request = SignedRequest {
         method: "POST",
         host,
         target,
@@ -276,7 +276,7 @@ async fn signed(world: &World, instance: &Instance, keys: &RevalidateKeys, nonce
         request_id: KEY,
         body: body.as_bytes(),
     };
-    let signature = keys.sign("old", &letter).unwrap();
+    let signature = keys.sign("old", &request).unwrap();
     let headers = [
         ("host", host),
         ("x-everfresh-key-id", "old"),

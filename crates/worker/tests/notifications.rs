@@ -1,7 +1,7 @@
-//! After a commit: the CDN forgets, subscribers hear, and no crash keeps the news from them.
+//! After a commit the CDN is invalidated and subscribers receive an event, also across crashes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod notified;
+mod notifying;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,9 +13,12 @@ use everfresh_testing::operators::done;
 use everfresh_testing::{World, text};
 use serde_json::json;
 
-use crate::notified::{BUS, LONG, PAGE, forgotten, heard, is_due, subscribers, telling, version};
+use crate::notifying::{
+    BUS, LONG, PAGE, events_received, invalidations, is_pending, notifying_world, subscribers, version,
+    versions_received,
+};
 
-/// Until a dead worker's message is visible again.
+/// Just past the visibility timeout of a killed worker's message.
 const REDELIVERED: Duration = Duration::from_millis(401_000);
 
 fn own_tag(world: &World) -> String {
@@ -23,12 +26,12 @@ fn own_tag(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_published_page_is_forgotten_by_the_cdn_and_told_to_listeners() {
-    let world = telling().await;
+async fn published_page_invalidates_cdn_and_notifies_subscribers() {
+    let world = notifying_world().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
     sandbox.turn().await;
-    assert_eq!(forgotten(&world), [[own_tag(&world)]]);
+    assert_eq!(invalidations(&world), [[own_tag(&world)]]);
     let meta = world.meta(PAGE).await.unwrap();
     let [event] = subscribers(&world).events().try_into().unwrap();
     assert_eq!((event.target.as_str(), event.kind), (BUS, ("everfresh".to_owned(), "Page Regenerated".to_owned())));
@@ -38,148 +41,148 @@ async fn a_published_page_is_forgotten_by_the_cdn_and_told_to_listeners() {
         "tags": ["products", "product-42"], "generated_at": everfresh_testing::number(&meta, "generated_at"),
     });
     assert_eq!(event.detail, expected);
-    assert!(!is_due(&world).await);
+    assert!(!is_pending(&world).await);
     assert_eq!((sandbox.total(metrics::COMMITTED), world.waiting().await), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_tells_nobody_pays_nothing_for_it() {
+async fn without_subscribers_no_notification_call_is_made() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
     sandbox.turn().await;
-    assert!(!is_due(&world).await);
+    assert!(!is_pending(&world).await);
     assert_eq!(sandbox.operations().last().map(String::as_str), Some("TransactWriteItems"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn content_that_did_not_change_is_no_news() {
-    let world = telling().await;
+async fn unchanged_content_sends_no_notification() {
+    let world = notifying_world().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one", "one", "two"]).await;
     assert_eq!(sandbox.total(metrics::UNCHANGED), 1);
-    assert_eq!((forgotten(&world).len(), heard(&world).1), (2, 2));
-    assert!(!is_due(&world).await);
+    assert_eq!((invalidations(&world).len(), events_received(&world)), (2, 2));
+    assert!(!is_pending(&world).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_between_commit_and_ack_the_redelivery_tells_what_was_not_told() {
+async fn redelivery_sends_pending_notification() {
     for operation in ["CreateInvalidation", "PutEvents", "UpdateItem"] {
         for (when, fault) in [("before", Fault::Hang), ("after", Fault::NotifyBackoff)] {
-            let world = telling().await;
+            let world = notifying_world().await;
             world.enqueue(PAGE).await;
-            let doomed = world.sandbox().await;
-            doomed.inject(On::next(operation), fault);
-            doomed.turn_killed_after(Duration::from_secs(5)).await;
+            let crashing = world.sandbox().await;
+            crashing.inject(On::next(operation), fault);
+            crashing.turn_killed_after(Duration::from_secs(5)).await;
             let published = version(&world).await;
-            assert_eq!(is_due(&world).await, (operation, when) != ("UpdateItem", "after"), "{when} {operation}");
+            assert_eq!(is_pending(&world).await, (operation, when) != ("UpdateItem", "after"), "{when} {operation}");
             assert_eq!(world.waiting().await, 1, "{when} {operation}: not acked");
 
             tokio::time::sleep(REDELIVERED).await;
             let healthy = world.sandbox().await;
             world.drain(&healthy, Duration::from_secs(60)).await;
-            assert_eq!(forgotten(&world), [[own_tag(&world)]], "{when} {operation}");
-            assert_eq!(heard(&world).0, BTreeSet::from([published.clone()]), "{when} {operation}");
-            assert!(heard(&world).1 <= 2, "{when} {operation}");
-            assert_eq!((version(&world).await, is_due(&world).await), (published, false), "{when} {operation}");
+            assert_eq!(invalidations(&world), [[own_tag(&world)]], "{when} {operation}");
+            assert_eq!(versions_received(&world), BTreeSet::from([published.clone()]), "{when} {operation}");
+            assert!(events_received(&world) <= 2, "{when} {operation}");
+            assert_eq!((version(&world).await, is_pending(&world).await), (published, false), "{when} {operation}");
             assert_eq!((world.waiting().await, world.origin.renders()), (0, 1), "{when} {operation}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_came_twice_is_not_acked_before_its_news_is_told() {
-    let world = telling().await;
+async fn replayed_request_is_acked_only_after_its_notification() {
+    let world = notifying_world().await;
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
     world.send(&body).await;
     world.send(&body).await;
-    // One looks up before the other commits, and comes to its claim only after that one has died.
-    let (slow, doomed) = (world.sandbox().await.one_by_one(), world.sandbox().await.one_by_one());
+    // The slow worker looks up before the other commits, and claims only after that one was killed.
+    let (slow, crashing) = (world.sandbox().await.one_by_one(), world.sandbox().await.one_by_one());
     slow.inject(On::next("PutItem"), Fault::Delay(Duration::from_millis(2_500)));
-    doomed.inject(On::next("CreateInvalidation"), Fault::Hang);
-    tokio::join!(slow.turn(), doomed.turn_killed_after(Duration::from_millis(2_200)));
+    crashing.inject(On::next("CreateInvalidation"), Fault::Hang);
+    tokio::join!(slow.turn(), crashing.turn_killed_after(Duration::from_millis(2_200)));
     assert_eq!((slow.total(metrics::REPLAYED), world.origin.renders()), (1, 1));
-    assert_eq!((forgotten(&world), is_due(&world).await), (vec![vec![own_tag(&world)]], false));
+    assert_eq!((invalidations(&world), is_pending(&world).await), (vec![vec![own_tag(&world)]], false));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_the_bus_takes_and_refuses_comes_again() {
-    let world = telling().await;
+async fn event_entry_refused_by_bus_is_sent_again() {
+    let world = notifying_world().await;
     let sandbox = world.sandbox().await;
     subscribers(&world).refuse_entries(1);
     world.enqueue(PAGE).await;
     sandbox.turn().await;
-    assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), heard(&world).1), (1, 0));
+    assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), events_received(&world)), (1, 0));
     world.drain(&sandbox, LONG).await;
-    assert_eq!((heard(&world).1, forgotten(&world).len()), (1, 1));
+    assert_eq!((events_received(&world), invalidations(&world).len()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_tags_a_page_is_forgotten_by_its_path() {
-    let mut world = telling().await;
+async fn without_tag_header_page_is_invalidated_by_path() {
+    let mut world = notifying_world().await;
     world.notifier.by_tag = false;
     world.notifier.event_target = None;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
     world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
     sandbox.turn().await;
-    assert_eq!(forgotten(&world), [[PAGE]], "a tag cannot be told");
-    assert_eq!((heard(&world).1, world.waiting().await), (0, 0));
+    assert_eq!(invalidations(&world), [[PAGE]], "a tag cannot be invalidated");
+    assert_eq!((events_received(&world), world.waiting().await), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalidated_tag_is_forgotten_once_whatever_happens_to_its_message() {
+async fn tag_request_invalidates_cdn_once_despite_crash() {
     for (when, fault) in [("before", Fault::Hang), ("after", Fault::NotifyBackoff)] {
-        let world = telling().await;
+        let world = notifying_world().await;
         world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
-        let doomed = world.sandbox().await;
-        doomed.inject(On::next("CreateInvalidation"), fault);
-        doomed.turn_killed_after(Duration::from_secs(5)).await;
+        let crashing = world.sandbox().await;
+        crashing.inject(On::next("CreateInvalidation"), fault);
+        crashing.turn_killed_after(Duration::from_secs(5)).await;
         tokio::time::sleep(REDELIVERED).await;
         let sandbox = world.sandbox().await;
         sandbox.inject(On::next("CreateInvalidation"), Fault::Throttle);
         world.drain(&sandbox, LONG).await;
-        assert_eq!(forgotten(&world), [["#acme:products"]], "{when}");
-        assert_eq!((heard(&world).1, world.waiting().await), (0, 0), "{when}: nothing is regenerated yet");
+        assert_eq!(invalidations(&world), [["#acme:products"]], "{when}");
+        assert_eq!((events_received(&world), world.waiting().await), (0, 0), "{when}: no page is regenerated");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_topic_is_told_too_and_a_fifo_topic_recognises_what_it_was_just_told() {
+async fn sns_topic_is_notified_and_fifo_topic_deduplicates() {
     let at_once = Duration::from_secs(1);
     for (name, again_after, times) in
         [("site", REDELIVERED, 2), ("site.fifo", REDELIVERED, 2), ("site.fifo", at_once, 1)]
     {
-        let mut world = telling().await;
+        let mut world = notifying_world().await;
         let arn = format!("arn:aws:sns:us-east-1:000000000000:{name}");
         world.notifier.event_target = EventTarget::parse(&arn);
         let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
         world.send(&body).await;
-        let doomed = world.sandbox().await;
-        doomed.inject(On::next("UpdateItem"), Fault::Hang);
-        doomed.turn_killed_after(Duration::from_secs(5)).await;
+        let crashing = world.sandbox().await;
+        crashing.inject(On::next("UpdateItem"), Fault::Hang);
+        crashing.turn_killed_after(Duration::from_secs(5)).await;
         tokio::time::sleep(again_after).await;
-        // The request once more: a copy, for its own message is still with the dead worker's queue.
+        // The same request in a second message: the first is still invisible after the kill.
         world.send(&body).await;
         let sandbox = world.sandbox().await;
         sandbox.turn().await;
         let events = subscribers(&world).events();
         assert_eq!(events.len(), times, "{name} after {again_after:?}");
-        assert!(events.iter().all(|event| *event == events[0]), "{name}: known by its id");
+        assert!(events.iter().all(|event| *event == events[0]), "{name}: same event id");
         assert_eq!((events[0].target.as_str(), events[0].kind.1.as_str()), (arn.as_str(), "Page Regenerated"));
         assert_eq!(events[0].detail["path"], PAGE);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_operator_published_is_told_by_the_next_worker_at_once() {
-    let world = telling().await;
+async fn next_worker_sends_operators_pending_notification() {
+    let world = notifying_world().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one"]).await;
     done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
-    assert!(is_due(&world).await);
+    assert!(is_pending(&world).await);
     world.enqueue_as(PAGE, "expired").await;
     sandbox.turn().await;
-    assert_eq!((forgotten(&world).len(), is_due(&world).await, world.waiting().await), (2, false, 0));
+    assert_eq!((invalidations(&world).len(), is_pending(&world).await, world.waiting().await), (2, false, 0));
     assert_eq!(subscribers(&world).events().last().unwrap().detail["status"], 410);
 }

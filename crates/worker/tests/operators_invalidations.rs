@@ -1,4 +1,4 @@
-//! What operators and producers make stale: a path, a tag, a prefix.
+//! Invalidation of a path, a tag or a prefix by operators and producers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn watermark(world: &World, sk: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalidated_path_is_stale_for_us_and_for_other_languages() {
+async fn invalidated_path_is_stale_for_us_and_for_foreign_readers() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one"]).await;
@@ -33,16 +33,16 @@ async fn an_invalidated_path_is_stale_for_us_and_for_other_languages() {
     world.ledger().invalidate_path(&world.page(PAGE), at_ms).await.unwrap();
     let meta = world.meta(PAGE).await.unwrap();
     assert_eq!(number(&meta, "revalidate_seconds"), 0);
-    assert_eq!(text(&meta, "version"), text(&before, "version"), "nothing is published by it");
+    assert_eq!(text(&meta, "version"), text(&before, "version"), "it publishes nothing");
     assert_eq!(number(&world.health(PAGE).await, "path_watermark_ms"), at_ms);
-    // An older one, delayed: watermarks only rise.
+    // A delayed older invalidation: watermarks only rise.
     world.ledger().invalidate_path(&world.page(PAGE), at_ms - 5_000).await.unwrap();
     assert_eq!(number(&world.health(PAGE).await, "path_watermark_ms"), at_ms);
     pause(10).await;
     world.origin.content("two");
     world.enqueue_as(PAGE, "expired").await;
     sandbox.turn().await;
-    assert_eq!(world.published(PAGE).await.unwrap(), "two", "rendered although young");
+    assert_eq!(world.published(PAGE).await.unwrap(), "two", "rendered before its lifetime ended");
     assert!(number(&world.meta(PAGE).await.unwrap(), "revalidate_seconds") > 0);
     assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Fresh { .. }));
     world.enqueue_as(PAGE, "expired").await;
@@ -51,20 +51,20 @@ async fn an_invalidated_path_is_stale_for_us_and_for_other_languages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unpinning_does_not_lower_the_paths_watermark() {
+async fn unpin_does_not_lower_the_path_watermark() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one"]).await;
     done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
     let at_ms = world.now_ms() + EPSILON_MS;
     world.ledger().invalidate_path(&world.page(PAGE), at_ms).await.unwrap();
-    // By an operator whose clock is a little behind.
+    // By an operator whose clock is behind.
     done(world.ledger().unpin(&world.page(PAGE), at_ms - 1_500).await.unwrap());
     assert_eq!(number(&world.health(PAGE).await, "path_watermark_ms"), at_ms);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_without_a_page_can_be_invalidated_and_gets_none_by_that() {
+async fn invalidating_a_missing_page_does_not_create_it() {
     let world = World::new().await;
     world.ledger().invalidate_path(&world.page(PAGE), 7_000).await.unwrap();
     assert!(world.meta(PAGE).await.is_none());
@@ -72,7 +72,7 @@ async fn a_path_without_a_page_can_be_invalidated_and_gets_none_by_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalidation_during_a_render_does_not_refuse_it_and_is_not_forgotten() {
+async fn invalidation_during_a_render_leaves_the_page_stale() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one"]).await;
@@ -93,7 +93,7 @@ async fn an_invalidation_during_a_render_does_not_refuse_it_and_is_not_forgotten
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_request_renders_a_page_whose_tag_was_invalidated_although_it_is_young() {
+async fn expired_request_renders_a_page_with_invalidated_tag() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(TAGGED).await;
@@ -112,8 +112,8 @@ async fn an_expired_request_renders_a_page_whose_tag_was_invalidated_although_it
     pause(3).await;
     world.enqueue_as(TAGGED, "expired").await;
     sandbox.turn().await;
-    assert_eq!(world.origin.renders(), 2, "and is fresh again");
-    // Another page's tag is no business of this one.
+    assert_eq!(world.origin.renders(), 2, "it is fresh again");
+    // Another page's tag does not affect this one.
     world.send(r#"{"v":1,"tenant":"acme","tag":"product-43"}"#).await;
     sandbox.turn().await;
     pause(3).await;
@@ -123,7 +123,7 @@ async fn an_expired_request_renders_a_page_whose_tag_was_invalidated_although_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalidated_prefix_makes_the_pages_below_it_stale_and_no_others() {
+async fn invalidated_prefix_makes_only_pages_below_it_stale() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(TAGGED).await;
@@ -146,7 +146,7 @@ async fn an_invalidated_prefix_makes_the_pages_below_it_stale_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watermarks_rise_to_the_moment_of_sending_and_never_fall() {
+async fn watermarks_rise_to_the_time_of_sending_and_never_fall() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let tag = |tag: &str| format!(r#"{{"v":1,"tenant":"acme","tag":"{tag}"}}"#);
@@ -158,16 +158,16 @@ async fn watermarks_rise_to_the_moment_of_sending_and_never_fall() {
     let new_ms = world.now_ms();
     sandbox.turn().await;
     assert_eq!(watermark(&world, "TAG#products").await, new_ms);
-    // The older one comes late.
+    // The older message is delivered late.
     assert!(sandbox.handle(old.clone(), Duration::from_secs(60)).await.unwrap().is_empty());
     assert_eq!((watermark(&world, "TAG#products").await, watermark(&world, "EPOCH").await), (new_ms, new_ms));
     assert_eq!(text(&world.row(&inval(), &format!("REQ#{old_id}")).await.unwrap(), "status"), "COMPLETED");
-    // And once more.
+    // And delivered again.
     let before = world.rows(&inval()).await;
     assert!(sandbox.handle(old, Duration::from_secs(60)).await.unwrap().is_empty());
     assert_eq!(world.rows(&inval()).await, before);
     assert_eq!(sandbox.total(metrics::REPLAYED), 1);
-    // An older message for another tag raises that tag alone.
+    // An older message for another tag raises only that tag's watermark.
     assert!(old_ms < new_ms);
     pause(10).await;
     let late = world.send(&tag("late")).await;
@@ -183,7 +183,7 @@ async fn watermarks_rise_to_the_moment_of_sending_and_never_fall() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tag_request_whose_answer_is_lost_is_done_once() {
+async fn tag_request_with_lost_response_is_done_once() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     sandbox.inject(On::next("TransactWriteItems").times(4), Fault::LoseResponse);
@@ -195,7 +195,7 @@ async fn a_tag_request_whose_answer_is_lost_is_done_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_for_two_tags_is_refused_and_the_second_tag_stays_as_it_was() {
+async fn key_conflict_between_two_tags_is_rejected() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(r#"{"v":1,"tenant":"acme","tag":"products","idempotency_key":"k"}"#).await;

@@ -1,4 +1,4 @@
-//! What operators do to pages beside regeneration: pin, unpin, roll back, purge.
+//! Operator commands: pin, unpin, roll back, purge.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ const PAGE: &str = "/kept/1";
 const LONG: Duration = Duration::from_secs(7_200);
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_was_rolled_back_stays_so_for_readers_and_expired_requests() {
+async fn rollback_survives_expired_requests_and_is_fresh_to_readers() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let versions = world.publish(&sandbox, PAGE, &["one", "two", "three"]).await;
@@ -22,7 +22,7 @@ async fn a_page_that_was_rolled_back_stays_so_for_readers_and_expired_requests()
     let version = done(world.ledger().roll_back(&world.page(PAGE), &versions[0]).await.unwrap());
     assert!(version > versions[2], "a new version (I2)");
     let meta = world.meta(PAGE).await.unwrap();
-    assert_eq!(number(&meta, "source_ms"), number(&old, "source_ms"), "it has seen nothing newer");
+    assert_eq!(number(&meta, "source_ms"), number(&old, "source_ms"), "the source time stays the old version's");
     assert!(number(&meta, "generated_at") > number(&old, "generated_at"));
     assert_eq!(text(&meta, "current_sk"), versions[0].sk());
     assert!(world.lock(PAGE).await.is_none());
@@ -34,14 +34,14 @@ async fn a_page_that_was_rolled_back_stays_so_for_readers_and_expired_requests()
         sandbox.turn().await;
         assert_eq!(world.waiting().await, 0, "acked");
         assert_eq!(world.published(PAGE).await.unwrap(), "one");
-        assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Fresh { .. }), "readers do not ask");
+        assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Fresh { .. }), "readers enqueue no request");
     }
     assert_eq!(world.origin.renders(), renders);
     assert!(!world.health(PAGE).await.contains_key("wanted_at_ms"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_while_pinned_is_remembered_and_regenerated_after_unpin() {
+async fn change_while_pinned_is_regenerated_after_unpin() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let versions = world.publish(&sandbox, PAGE, &["one", "two"]).await;
@@ -60,7 +60,7 @@ async fn a_change_while_pinned_is_remembered_and_regenerated_after_unpin() {
     done(world.ledger().unpin(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap());
     let health = world.health(PAGE).await;
     assert!(!health.contains_key("pinned_at_ms") && !health.contains_key("wanted_at_ms"));
-    // Even if the operator's tool dies before it enqueues: the page is stale, and the next reader asks.
+    // Even if the CLI crashes before it enqueues: the page is stale, so the next read enqueues.
     assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Stale { .. }));
     world.enqueue_as(PAGE, "expired").await;
     sandbox.turn().await;
@@ -68,18 +68,18 @@ async fn a_change_while_pinned_is_remembered_and_regenerated_after_unpin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_does_not_exist_can_be_neither_pinned_nor_purged_nor_rolled_back() {
+async fn missing_page_cannot_be_pinned_purged_or_rolled_back() {
     let world = World::new().await;
     let (ledger, page) = (world.ledger(), world.page(PAGE));
     assert_eq!(ledger.pin(&page).await.unwrap(), Operation::NotFound);
     assert_eq!(ledger.purge(&page).await.unwrap(), Operation::NotFound);
     let version = "0001763270000123-0000beef".parse().unwrap();
     assert_eq!(ledger.roll_back(&page, &version).await.unwrap(), Operation::NotFound);
-    assert_eq!(world.rows(&world.pk(PAGE)).await.len(), 0, "and leaves no lease behind");
+    assert_eq!(world.rows(&world.pk(PAGE)).await.len(), 0, "no lease is left");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_who_meets_a_live_lease_changes_nothing() {
+async fn operator_command_during_live_lease_changes_nothing() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let versions = world.publish(&sandbox, PAGE, &["one", "two"]).await;
@@ -100,49 +100,49 @@ async fn an_operator_who_meets_a_live_lease_changes_nothing() {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Verb {
+enum Command {
     Pin,
     RollBack,
     Purge,
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_render_in_flight_is_superseded_by_pin_rollback_and_purge() {
-    for verb in [Verb::Pin, Verb::RollBack, Verb::Purge] {
+async fn render_in_flight_is_superseded_by_pin_rollback_and_purge() {
+    for command in [Command::Pin, Command::RollBack, Command::Purge] {
         let world = World::new().await;
         let sandbox = world.sandbox().await;
         let versions = world.publish(&sandbox, PAGE, &["one", "two"]).await;
-        // Looked up, and then held up on its way to the claim: what it saw is not what is there.
+        // Delayed between lookup and claim, so its lookup is outdated.
         sandbox.inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(2)));
         world.origin.content("late");
         world.enqueue(PAGE).await;
         tokio::join!(sandbox.turn(), async {
             pause(1).await;
             let (ledger, page) = (world.ledger(), world.page(PAGE));
-            done(match verb {
-                Verb::Pin => ledger.pin(&page).await.unwrap(),
-                Verb::RollBack => ledger.roll_back(&page, &versions[0]).await.unwrap(),
-                Verb::Purge => ledger.purge(&page).await.unwrap(),
+            done(match command {
+                Command::Pin => ledger.pin(&page).await.unwrap(),
+                Command::RollBack => ledger.roll_back(&page, &versions[0]).await.unwrap(),
+                Command::Purge => ledger.purge(&page).await.unwrap(),
             });
         });
-        let stays = match verb {
-            Verb::Pin | Verb::Purge => "two",
-            Verb::RollBack => "one",
+        let stays = match command {
+            Command::Pin | Command::Purge => "two",
+            Command::RollBack => "one",
         };
         let published = world.published(PAGE).await.unwrap();
-        assert_eq!(published, stays, "{verb:?}");
-        assert_eq!(sandbox.total(metrics::COMMITTED), 2, "{verb:?}: those before");
+        assert_eq!(published, stays, "{command:?}");
+        assert_eq!(sandbox.total(metrics::COMMITTED), 2, "{command:?}: only the first two");
         world.drain(&sandbox, LONG).await;
-        assert_eq!(world.published(PAGE).await.unwrap(), stays, "{verb:?}");
+        assert_eq!(world.published(PAGE).await.unwrap(), stays, "{command:?}");
         let health = world.health(PAGE).await;
-        assert!(health.contains_key("pinned_at_ms"), "{verb:?}");
-        assert!(world.lock(PAGE).await.is_none(), "{verb:?}");
-        assert!(world.dead_letters().await.is_empty(), "{verb:?}");
+        assert!(health.contains_key("pinned_at_ms"), "{command:?}");
+        assert!(world.lock(PAGE).await.is_none(), "{command:?}");
+        assert!(world.dead_letters().await.is_empty(), "{command:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_purged_page_stays_gone_when_a_late_worker_comes_back() {
+async fn purged_page_stays_gone_after_a_late_render() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one"]).await;
@@ -158,7 +158,7 @@ async fn a_purged_page_stays_gone_when_a_late_worker_comes_back() {
     late.way.faults().clear();
     world.origin.takes(Duration::ZERO);
     assert_eq!(late.total(metrics::COMMITTED), 0);
-    // And whoever asks for it, for whatever reason.
+    // No later request brings it back, whatever its reason.
     for reason in ["expired", "prewarm", "changed"] {
         world.enqueue_as(PAGE, reason).await;
         pause(5).await;
@@ -170,8 +170,8 @@ async fn a_purged_page_stays_gone_when_a_late_worker_comes_back() {
     assert_eq!(number(&meta, "status"), 410);
     assert_eq!(world.seen_by_readers(PAGE).await, Freshness::Gone);
     assert_eq!(world.origin.renders(), renders);
-    assert!(world.health(PAGE).await.contains_key("wanted_at_ms"), "the change is remembered");
-    // Until an operator brings it back.
+    assert!(world.health(PAGE).await.contains_key("wanted_at_ms"), "the change is recorded");
+    // Unpinning does.
     done(world.ledger().unpin(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap());
     world.origin.content("back");
     world.enqueue(PAGE).await;
@@ -181,14 +181,15 @@ async fn a_purged_page_stays_gone_when_a_late_worker_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_is_recorded_only_while_the_pin_is_there() {
+async fn change_is_recorded_only_while_the_page_is_pinned() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one"]).await;
     assert!(!world.ledger().record_wanted(&world.page(PAGE), 5).await.unwrap());
-    assert!(world.health(PAGE).await.is_empty(), "no row is made for it");
+    assert!(world.health(PAGE).await.is_empty(), "no row is created");
     done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
-    // The worker sees the pin, and while its wish is on the way the pin goes.
+    // The worker reads the pin, and the page is unpinned while the write of the change is in
+    // flight.
     pause(5).await;
     world.origin.content("two");
     sandbox.inject(On::next("UpdateItem"), Fault::Delay(Duration::from_secs(2)));
@@ -198,16 +199,16 @@ async fn a_wish_is_recorded_only_while_the_pin_is_there() {
         done(world.ledger().unpin(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap());
     });
     assert!(!world.health(PAGE).await.contains_key("wanted_at_ms"));
-    assert_eq!(world.waiting().await, 1, "not acked: nobody would have looked at the wish");
+    assert_eq!(world.waiting().await, 1, "not acked: the recorded change would never be read");
     world.drain(&sandbox, LONG).await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pinned_foreign_row_loses_the_ttl_that_would_delete_it() {
+async fn pinned_foreign_row_loses_its_ttl() {
     let world = World::new().await;
     let object = world.clean.s3.put_object().bucket(&world.stack.bucket).key("acme/html/1");
-    object.body(b"theirs".to_vec().into()).send().await.unwrap();
+    object.body(b"foreign".to_vec().into()).send().await.unwrap();
     let row = [
         ("s3_key", s("acme/html/1")),
         ("generated_at", n(world.now_ms() / 1000)),
@@ -217,7 +218,7 @@ async fn a_pinned_foreign_row_loses_the_ttl_that_would_delete_it() {
     world.put(&world.pk(PAGE), "META", &row).await;
     done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
     let meta = world.meta(PAGE).await.unwrap();
-    assert!(!meta.contains_key("ttl"), "held fast until unpinned");
+    assert!(!meta.contains_key("ttl"), "it stays until unpinned");
     assert!(meta.contains_key("version"));
-    assert_eq!(world.published(PAGE).await.unwrap(), "theirs");
+    assert_eq!(world.published(PAGE).await.unwrap(), "foreign");
 }

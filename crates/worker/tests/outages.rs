@@ -1,4 +1,5 @@
-//! Services that are down, slow or overloaded: nothing is half published, nothing is lost, and afterwards all is done.
+//! Services that are down, slow or throttled: nothing is half published, no request is lost, and
+//! each is done after recovery.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -13,7 +14,7 @@ const LONG: Duration = Duration::from_secs(7_200);
 const DYNAMODB: [&str; 6] = ["Query", "GetItem", "BatchGetItem", "PutItem", "UpdateItem", "TransactWriteItems"];
 
 /// A page with an old version, and a request for a new one.
-async fn with_a_request() -> (World, Sandbox, String) {
+async fn published_page_with_request() -> (World, Sandbox, String) {
     let world = World::new().await;
     world.origin.content("old");
     world.enqueue(PAGE).await;
@@ -25,9 +26,9 @@ async fn with_a_request() -> (World, Sandbox, String) {
     (world, sandbox, id)
 }
 
-/// After the outage: the request is done, once, and nothing is left over.
-async fn recovers(world: &World, sandbox: &Sandbox, id: &str, case: &str) {
-    assert_eq!(world.waiting().await, 1, "{case}: the message comes again");
+/// After the outage the request is completed once, without leftovers.
+async fn assert_recovers(world: &World, sandbox: &Sandbox, id: &str, case: &str) {
+    assert_eq!(world.waiting().await, 1, "{case}: the message is redelivered");
     assert_eq!(world.published(PAGE).await.unwrap(), "old", "{case}: nothing half published");
     assert_ne!(world.status(PAGE, id).await, "COMPLETED", "{case}");
     sandbox.way.faults().clear();
@@ -39,9 +40,9 @@ async fn recovers(world: &World, sandbox: &Sandbox, id: &str, case: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_table_is_down_nothing_happens_and_afterwards_all_does() {
+async fn table_outage_writes_nothing_and_the_request_recovers() {
     for fault in [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle] {
-        let (world, sandbox, id) = with_a_request().await;
+        let (world, sandbox, id) = published_page_with_request().await;
         let before = world.rows(&world.pk(PAGE)).await;
         for operation in DYNAMODB {
             sandbox.inject(On::every(operation), fault);
@@ -49,40 +50,40 @@ async fn while_the_table_is_down_nothing_happens_and_afterwards_all_does() {
         sandbox.turn().await;
         assert_eq!(world.rows(&world.pk(PAGE)).await, before, "{fault:?}");
         assert_eq!(world.objects().await.len(), 1, "{fault:?}");
-        recovers(&world, &sandbox, &id, &format!("{fault:?}")).await;
+        assert_recovers(&world, &sandbox, &id, &format!("{fault:?}")).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_goes_down_at_any_step_leaves_nothing_half_published() {
+async fn table_outage_at_any_step_leaves_nothing_half_published() {
     for fault in [Fault::FailBefore, Fault::Hang, Fault::Throttle] {
         // Before the claim, before the lease, before the commit.
         for (step, at) in [("claim", On::every("PutItem")), ("acquire", On::every("PutItem").after(1))] {
             let case = format!("{fault:?} at {step}");
-            let (world, sandbox, id) = with_a_request().await;
+            let (world, sandbox, id) = published_page_with_request().await;
             sandbox.inject(at, fault);
             for operation in ["UpdateItem", "TransactWriteItems", "GetItem"] {
                 sandbox.inject(On::every(operation), fault);
             }
             sandbox.turn().await;
-            recovers(&world, &sandbox, &id, &case).await;
+            assert_recovers(&world, &sandbox, &id, &case).await;
         }
         let case = format!("{fault:?} at commit");
-        let (world, sandbox, id) = with_a_request().await;
+        let (world, sandbox, id) = published_page_with_request().await;
         for operation in ["UpdateItem", "TransactWriteItems", "GetItem"] {
             sandbox.inject(On::every(operation), fault);
         }
         sandbox.turn().await;
-        recovers(&world, &sandbox, &id, &case).await;
+        assert_recovers(&world, &sandbox, &id, &case).await;
         let attempts = number(&world.req(PAGE, &id).await.unwrap(), "attempts");
         assert!(attempts <= 2, "{case}: {attempts} attempts");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_done_by_a_table_that_answers_no_more_is_found_out_by_the_next_delivery() {
+async fn next_delivery_finds_a_commit_whose_response_was_lost() {
     for fault in [Fault::FailAfter, Fault::LoseResponse, Fault::NotifyBackoff] {
-        let (world, sandbox, id) = with_a_request().await;
+        let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::every("TransactWriteItems"), fault);
         sandbox.inject(On::every("GetItem"), Fault::Cut);
         sandbox.inject(On::every("UpdateItem"), Fault::Cut);
@@ -98,10 +99,10 @@ async fn a_commit_that_was_done_by_a_table_that_answers_no_more_is_found_out_by_
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_bucket_is_down_the_old_page_stays_and_the_lease_does_not() {
+async fn bucket_outage_keeps_the_old_page_and_releases_the_lease() {
     for fault in [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle] {
         let case = format!("{fault:?}");
-        let (world, sandbox, id) = with_a_request().await;
+        let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::every("PutObject"), fault);
         sandbox.turn().await;
         let record = world.req(PAGE, &id).await.unwrap();
@@ -111,25 +112,25 @@ async fn while_the_bucket_is_down_the_old_page_stays_and_the_lease_does_not() {
             "{case}"
         );
         assert!(world.lock(PAGE).await.is_none(), "{case}");
-        recovers(&world, &sandbox, &id, &case).await;
+        assert_recovers(&world, &sandbox, &id, &case).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_table_and_bucket_down_together_the_claim_runs_out_and_the_redelivery_goes_on() {
-    let (world, sandbox, id) = with_a_request().await;
+async fn redelivery_recovers_after_table_and_bucket_outage() {
+    let (world, sandbox, id) = published_page_with_request().await;
     for operation in ["PutObject", "TransactWriteItems", "UpdateItem"] {
         sandbox.inject(On::every(operation), Fault::FailBefore);
     }
     sandbox.turn().await;
-    assert_eq!(world.status(PAGE, &id).await, "STARTED", "neither failed nor given back");
-    recovers(&world, &sandbox, &id, "both").await;
+    assert_eq!(world.status(PAGE, &id).await, "STARTED", "neither failed nor released");
+    assert_recovers(&world, &sandbox, &id, "both").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_that_cannot_be_delayed_come_back_by_the_visibility_time_out() {
+async fn failed_visibility_change_falls_back_to_the_queues_timeout() {
     for fault in [Fault::FailBefore, Fault::Hang, Fault::Throttle] {
-        let (world, sandbox, id) = with_a_request().await;
+        let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::every("ChangeMessageVisibilityBatch"), fault);
         sandbox.inject(On::every("Query"), Fault::FailBefore);
         let before_ms = world.now_ms();
@@ -137,13 +138,13 @@ async fn messages_that_cannot_be_delayed_come_back_by_the_visibility_time_out() 
         assert_eq!(world.waiting().await, 1, "{fault:?}");
         sandbox.way.faults().clear();
         world.drain(&sandbox, LONG).await;
-        assert!(world.now_ms() - before_ms >= 390_000, "{fault:?}: it costs time and nothing else");
+        assert!(world.now_ms() - before_ms >= 390_000, "{fault:?}: only time is lost");
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passes_by_itself_is_waited_out_within_the_invocation() {
+async fn transient_faults_are_retried_within_the_invocation() {
     let cases = [
         ("TransactWriteItems", Fault::Conflict, 3),
         ("TransactWriteItems", Fault::InProgress, 3),
@@ -158,7 +159,7 @@ async fn what_passes_by_itself_is_waited_out_within_the_invocation() {
     ];
     for (operation, fault, times) in cases {
         let case = format!("{times} × {fault:?} on {operation}");
-        let (world, sandbox, id) = with_a_request().await;
+        let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::next(operation).times(times), fault);
         sandbox.turn().await;
         assert_eq!(world.published(PAGE).await.unwrap(), "new", "{case}");
@@ -170,24 +171,25 @@ async fn what_passes_by_itself_is_waited_out_within_the_invocation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_fails_between_claim_and_lease_costs_neither_an_attempt_nor_the_claims_time() {
-    // Single writes that meet a transaction are not retried by the SDK; throttled ones are, four times.
+async fn table_fault_at_claim_or_acquire_costs_no_attempt() {
+    // The SDK does not retry a single write that conflicts with a transaction; it sends a throttled
+    // one four times.
     for (fault, times) in [(Fault::Conflict, 1), (Fault::Throttle, 4), (Fault::FailBefore, 4)] {
         for (step, spared) in [("claim", 0), ("acquire", 1)] {
             let case = format!("{fault:?} at {step}");
-            let (world, sandbox, id) = with_a_request().await;
+            let (world, sandbox, id) = published_page_with_request().await;
             sandbox.inject(On::next("PutItem").after(spared).times(times), fault);
             let before_ms = world.now_ms();
             sandbox.turn().await;
-            recovers(&world, &sandbox, &id, &case).await;
-            assert!(world.now_ms() - before_ms < 40_000, "{case}: it did not wait for its own claim to run out");
+            assert_recovers(&world, &sandbox, &id, &case).await;
+            assert!(world.now_ms() - before_ms < 40_000, "{case}: it did not wait for its own claim to expire");
             assert_eq!(number(&world.req(PAGE, &id).await.unwrap(), "attempts"), 1, "{case}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_pass_is_not_stormed() {
+async fn persistent_faults_are_retried_a_bounded_number_of_times() {
     for (operation, fault) in [
         ("TransactWriteItems", Fault::Conflict),
         ("TransactWriteItems", Fault::InProgress),
@@ -198,55 +200,55 @@ async fn what_does_not_pass_is_not_stormed() {
         ("Query", Fault::Throttle),
     ] {
         let case = format!("{fault:?} on {operation}");
-        let (world, sandbox, id) = with_a_request().await;
+        let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::every(operation), fault);
         sandbox.turn().await;
         let calls = sandbox.operations().iter().filter(|call| *call == operation).count();
         assert!(calls <= 16, "{case}: {calls} calls");
-        recovers(&world, &sandbox, &id, &case).await;
+        assert_recovers(&world, &sandbox, &id, &case).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_finds_its_own_object_has_succeeded() {
+async fn repeated_upload_of_the_same_object_succeeds() {
     for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::NotifyBackoff] {
-        let (world, sandbox, id) = with_a_request().await;
+        let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::next("PutObject"), fault);
         sandbox.turn().await;
         assert_eq!(sandbox.operations().iter().filter(|call| *call == "PutObject").count(), 2, "{fault:?}");
         assert_eq!(world.published(PAGE).await.unwrap(), "new", "{fault:?}");
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{fault:?}");
-        assert_eq!(world.objects().await.len(), 2, "{fault:?}: the old one and the new one");
+        assert_eq!(world.objects().await.len(), 2, "{fault:?}: old and new body");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_the_tenants_epoch_does_not_ack_an_expired_request() {
-    let (world, sandbox, _) = with_a_request().await;
+async fn unreadable_epoch_does_not_ack_an_expired_request() {
+    let (world, sandbox, _) = published_page_with_request().await;
     sandbox.turn().await;
     let other = world.sandbox().await;
     other.inject(On::every("GetItem"), Fault::FailBefore);
     world.enqueue_as(PAGE, "expired").await;
     other.turn().await;
-    assert_eq!(world.waiting().await, 1, "whether it is fresh is not known");
+    assert_eq!(world.waiting().await, 1, "its freshness is unknown");
     other.way.faults().clear();
     world.drain(&other, LONG).await;
     assert_eq!(world.waiting().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_or_bucket_that_does_not_exist_loses_nothing_and_publishes_nothing() {
+async fn missing_table_or_bucket_loses_and_publishes_nothing() {
     for missing in ["table", "bucket"] {
         let mut world = World::new().await;
-        let right = world.stack.clone();
+        let existing = world.stack.clone();
         match missing {
             "table" => world.stack.table = "no-such-table".to_owned(),
             _ => world.stack.bucket = "no-such-bucket".to_owned(),
         }
-        let misled = world.sandbox().await;
-        world.stack = right;
+        let misconfigured = world.sandbox().await;
+        world.stack = existing;
         world.enqueue(PAGE).await;
-        misled.turn().await;
+        misconfigured.turn().await;
         assert_eq!(world.waiting().await, 1, "{missing}");
         assert!(world.meta(PAGE).await.is_none() && world.objects().await.is_empty(), "{missing}");
         let sandbox = world.sandbox().await;
@@ -256,17 +258,18 @@ async fn a_table_or_bucket_that_does_not_exist_loses_nothing_and_publishes_nothi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_hangs_as_time_runs_out_does_not_take_the_neighbours_answer_with_it() {
+async fn hanging_call_at_the_deadline_does_not_fail_other_records() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(49));
     world.enqueue("/products/1").await;
     world.enqueue("/products/2").await;
     let sandbox = world.sandbox().await;
     sandbox.inject(On::next("PutObject"), Fault::Hang);
-    // The neighbour's commit goes through; nothing of the record whose upload hangs does any more.
+    // The other record's commit succeeds; the record with the hanging upload makes no further
+    // write.
     sandbox.inject(On::every("TransactWriteItems").after(1), Fault::Hang);
     sandbox.turn().await;
-    assert_eq!(world.waiting().await, 1, "the neighbour is acked");
+    assert_eq!(world.waiting().await, 1, "the other record is acked");
     let published = [world.meta("/products/1").await, world.meta("/products/2").await];
     assert_eq!(published.iter().flatten().count(), 1);
     sandbox.way.faults().clear();

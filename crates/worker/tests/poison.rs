@@ -1,4 +1,5 @@
-//! Messages that cannot be handled, and those that will not: each goes its own way and takes nobody with it.
+//! Poison messages and failing requests: each is rejected or retried alone, without affecting its
+//! batch.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -17,7 +18,7 @@ fn attribute<'m>(letter: &'m Message, name: &str) -> &'m str {
     letter.message_attributes().unwrap().get(name).and_then(|value| value.string_value()).unwrap_or_default()
 }
 
-/// Puts a dead letter back where it came from, as a redrive does: same body, same attributes, another id.
+/// Sends a dead letter to the main queue as a redrive does: same body, same attributes, new id.
 async fn redrive(world: &World, letter: &Message) -> String {
     let send = world.clean.sqs.send_message().queue_url(&world.stack.queue).message_body(letter.body().unwrap());
     let sent = send.set_message_attributes(letter.message_attributes.clone()).send().await.unwrap();
@@ -25,7 +26,7 @@ async fn redrive(world: &World, letter: &Message) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_poison_body_goes_to_the_dead_letter_queue_alone() {
+async fn poison_body_alone_is_dead_lettered() {
     let deep = format!(r#"{{"v":1,"tenant":"acme","path":{}1{}}}"#, "[".repeat(50_000), "]".repeat(50_000));
     let deep_object = r#"{"a":"#.repeat(20_000);
     let largest = format!(r#"{{"v":1,"tenant":"acme","path":"/{}"}}"#, "x".repeat(256 * 1024 - 34));
@@ -72,7 +73,7 @@ async fn a_poison_body_goes_to_the_dead_letter_queue_alone() {
         assert_eq!(world.waiting().await, 0, "{shown}");
         let letters = world.dead_letters().await;
         let [letter] = letters.as_slice() else { panic!("{} dead letters for {shown}", letters.len()) };
-        assert_eq!(letter.body().unwrap(), body, "as it came");
+        assert_eq!(letter.body().unwrap(), body, "unchanged");
         assert_eq!(attribute(letter, "reason"), reason, "{shown}");
         assert_eq!(attribute(letter, "everfresh-key"), id, "{shown}");
         assert_eq!(sandbox.total(metrics::REJECTED), 1, "{shown}");
@@ -80,7 +81,7 @@ async fn a_poison_body_goes_to_the_dead_letter_queue_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_an_earlier_rejection_stays_with_a_message_that_is_rejected_again() {
+async fn second_rejection_keeps_the_key_of_the_first() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send_with("poison", &[("everfresh-key", "first-id"), ("reason", "waited")]).await;
@@ -107,7 +108,7 @@ async fn at_most_eight_of_a_producers_attributes_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_understood_is_not_understood_after_a_redrive_either() {
+async fn redrive_of_unsupported_contract_is_rejected_again() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
@@ -117,14 +118,14 @@ async fn what_was_not_understood_is_not_understood_after_a_redrive_either() {
     world.send_with(&body, &attributes).await;
     sandbox.turn().await;
     let letters = world.dead_letters().await;
-    assert_eq!(attribute(&letters[0], "everfresh-contract"), "2", "kept before the producer's own");
+    assert_eq!(attribute(&letters[0], "everfresh-contract"), "2", "kept before the producer's attributes");
     redrive(&world, &letters[0]).await;
     sandbox.turn().await;
     assert_eq!((sandbox.total(metrics::REJECTED), world.origin.renders()), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attached_key_that_is_none_is_a_bad_message_and_is_not_handed_on() {
+async fn invalid_attached_key_is_rejected_and_not_kept() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
@@ -139,7 +140,7 @@ async fn an_attached_key_that_is_none_is_a_bad_message_and_is_not_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_one_render_fails_that_record_and_no_other() {
+async fn panic_in_one_render_fails_only_that_record() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.breaks_at("/products/5", Breaks::Panics);
@@ -157,7 +158,7 @@ async fn a_panic_in_one_render_fails_that_record_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_ten_records_exactly_the_one_that_failed_comes_again() {
+async fn only_the_failed_record_of_ten_is_redelivered() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.breaks_at("/products/3", Breaks::Unreachable);
@@ -175,11 +176,11 @@ async fn of_ten_records_exactly_the_one_that_failed_comes_again() {
     world.origin.breaks_at("/products/3", Breaks::No);
     world.drain(&sandbox, LONG).await;
     assert_eq!(world.status("/products/3", &ids[3]).await, "COMPLETED");
-    assert_eq!(world.origin.renders(), 11, "the nine were not rendered again");
+    assert_eq!(world.origin.renders(), 11, "the other nine are not rendered again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_in_which_all_fail_is_answered_record_by_record() {
+async fn batch_of_failures_is_reported_record_by_record() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.breaks(Breaks::Unreachable);
@@ -199,7 +200,7 @@ async fn a_batch_in_which_all_fail_is_answered_record_by_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_used_up_its_attempts_is_rejected_and_a_redrive_counts_anew() {
+async fn redrive_restarts_the_attempts_of_a_rejected_request() {
     let world = World::new().await;
     let sandbox = world.sandbox_with(Make { max_attempts: 2, ..Make::default() });
     world.origin.breaks(Breaks::Unreachable);
@@ -209,7 +210,7 @@ async fn a_request_that_used_up_its_attempts_is_rejected_and_a_redrive_counts_an
     let letters = world.dead_letters().await;
     let [letter] = letters.as_slice() else { panic!("{} dead letters", letters.len()) };
     assert_eq!((attribute(letter, "reason"), attribute(letter, "everfresh-key")), ("attempts", id.as_str()));
-    // Redriven too early: it gets its two attempts, and is rejected again.
+    // Redriven too early: it gets two attempts and is rejected again.
     pause(1).await;
     redrive(&world, letter).await;
     world.drain(&sandbox, LONG).await;
@@ -217,7 +218,7 @@ async fn a_request_that_used_up_its_attempts_is_rejected_and_a_redrive_counts_an
     let letters = world.dead_letters().await;
     let letter = letters.last().unwrap();
     assert_eq!((attribute(letter, "reason"), attribute(letter, "everfresh-key")), ("attempts", id.as_str()));
-    // Redriven when the origin is well.
+    // Redriven after the origin has recovered.
     world.origin.breaks(Breaks::No);
     pause(1).await;
     let new_id = redrive(&world, letter).await;
@@ -226,8 +227,8 @@ async fn a_request_that_used_up_its_attempts_is_rejected_and_a_redrive_counts_an
     let record = world.req(PAGE, &id).await.unwrap();
     assert_eq!((text(&record, "status"), number(&record, "attempts")), ("COMPLETED".into(), 1));
     assert!(!record.contains_key("rejected_at_ms"));
-    assert_eq!(world.status(PAGE, &new_id).await, "absent", "it is the same request under its old key");
-    // Redriven once more by mistake.
+    assert_eq!(world.status(PAGE, &new_id).await, "absent", "the same request under its first key");
+    // Redriven again by mistake.
     pause(5).await;
     redrive(&world, letter).await;
     world.drain(&sandbox, LONG).await;
@@ -235,11 +236,11 @@ async fn a_request_that_used_up_its_attempts_is_rejected_and_a_redrive_counts_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_no_attempt_can_help_is_not_counted_to_the_limit_by_waiting() {
+async fn waiting_for_a_lease_uses_up_no_attempt() {
     let world = World::new().await;
     let sandbox = world.sandbox_with(Make { max_attempts: 2, ..Make::default() });
     let id = world.enqueue(PAGE).await;
-    // Somebody holds the page for a long time.
+    // Another worker holds the lease for a long time.
     let held = [("lease_token", s("other")), ("lease_expires_at", n(world.now_ms() / 1000 + 300))];
     world.put(&world.pk(PAGE), "LOCK", &held).await;
     world.drain(&sandbox, LONG).await;
@@ -249,7 +250,7 @@ async fn a_request_that_no_attempt_can_help_is_not_counted_to_the_limit_by_waiti
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_cannot_be_dead_lettered_comes_again() {
+async fn message_that_cannot_be_dead_lettered_is_redelivered() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     sandbox.inject(On::every("SendMessage"), Fault::FailBefore);
@@ -267,7 +268,7 @@ async fn a_message_that_cannot_be_dead_lettered_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejection_whose_answer_is_lost_is_in_the_dead_letter_queue_at_least_once() {
+async fn rejection_with_lost_response_is_dead_lettered_at_least_once() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     sandbox.inject(On::every("SendMessage").times(4), Fault::LoseResponse);
@@ -279,7 +280,7 @@ async fn a_rejection_whose_answer_is_lost_is_in_the_dead_letter_queue_at_least_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_waited_ninety_receives_is_rejected() {
+async fn message_is_rejected_at_its_ninetieth_receive() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let id = world.enqueue(PAGE).await;
@@ -297,7 +298,7 @@ async fn a_message_that_waited_ninety_receives_is_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ninetieth_receive_of_a_request_that_can_be_done_is_done() {
+async fn ninetieth_receive_is_handled_if_the_page_is_free() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -309,7 +310,7 @@ async fn the_ninetieth_receive_of_a_request_that_can_be_done_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fifo_queue_is_refused_by_name_and_nothing_is_touched() {
+async fn fifo_queue_is_refused_by_name() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -322,7 +323,7 @@ async fn a_fifo_queue_is_refused_by_name_and_nothing_is_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fair_queues_group_id_does_not_make_it_fifo() {
+async fn group_id_of_a_fair_queue_is_accepted() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -333,7 +334,7 @@ async fn a_fair_queues_group_id_does_not_make_it_fifo() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_without_an_id_fails_the_batch_before_anything_is_done() {
+async fn record_without_id_fails_the_batch_before_any_work() {
     for id in [None, Some(String::new())] {
         let world = World::new().await;
         let sandbox = world.sandbox().await;
@@ -349,7 +350,7 @@ async fn a_record_without_an_id_fails_the_batch_before_anything_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_for_two_different_requests_is_refused_and_nothing_is_written() {
+async fn key_conflict_is_rejected_and_writes_nothing() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let body =
@@ -370,7 +371,7 @@ async fn one_key_for_two_different_requests_is_refused_and_nothing_is_written() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_leader_leaves_the_lead_to_the_next_record_of_its_page() {
+async fn next_record_leads_after_a_rejected_leader() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"expired","idempotency_key":"k"}}"#)).await;
@@ -388,10 +389,10 @@ async fn a_rejected_leader_leaves_the_lead_to_the_next_record_of_its_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_of_a_contract_version_that_is_not_spoken_is_dead_lettered_and_counted() {
+async fn unsupported_contract_version_is_dead_lettered_and_counted() {
     let body = |v| format!(r#"{{"v":{v},"tenant":"acme","path":"{PAGE}","idempotency_key":"mine"}}"#);
     let newer = format!(r#"{{"v":2,"tenant":"acme","path":"{PAGE}","priority":"high"}}"#);
-    // Body, attribute, the key under which it stays recognisable; none for the message id.
+    // Body, attribute, expected key; `None` for the message id.
     let cases = [
         (body(2), "2", None),
         (newer, "2", None),
@@ -406,11 +407,11 @@ async fn a_message_of_a_contract_version_that_is_not_spoken_is_dead_lettered_and
         sandbox.turn().await;
         assert_eq!(sandbox.total(metrics::UNKNOWN_VERSION), 1, "{body} {contract}");
         assert_eq!(sandbox.total(metrics::REJECTED), 1, "{body} {contract}");
-        assert!(world.rows(&world.pk(PAGE)).await.is_empty(), "nothing is done on a guess: {body} {contract}");
+        assert!(world.rows(&world.pk(PAGE)).await.is_empty(), "nothing is written: {body} {contract}");
         assert_eq!((world.origin.renders(), world.waiting().await), (0, 0));
         let letters = world.dead_letters().await;
         let [letter] = letters.as_slice() else { panic!("{} dead letters", letters.len()) };
-        assert_eq!(letter.body(), Some(body.as_str()), "as it came, for a worker that understands it");
+        assert_eq!(letter.body(), Some(body.as_str()), "unchanged, for a worker that supports it");
         assert_eq!(attribute(letter, "reason"), "bad_message");
         assert_eq!(attribute(letter, "everfresh-key"), key.unwrap_or(&id));
         assert_eq!(attribute(letter, attributes::CONTRACT), contract);
@@ -418,7 +419,7 @@ async fn a_message_of_a_contract_version_that_is_not_spoken_is_dead_lettered_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_names_the_contract_or_none_is_handled_and_not_counted() {
+async fn message_with_supported_or_no_contract_is_handled() {
     let named = [(attributes::CONTRACT, "1"), (attributes::PRODUCER, "shop"), (attributes::VERSION, "99.0")];
     for attributes in [&named[..], &[]] {
         let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Bugs that review found, so that they stay found.
+//! Regression tests for bugs found in review.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -11,8 +11,8 @@ use everfresh_testing::{World, number, s, text};
 
 const PAGE: &str = "/products/42";
 
-/// Puts META as a helper does that knows floating point and NULL.
-async fn put_sloppy_meta(world: &World) {
+/// Writes META as a foreign writer that uses fractions and NULL.
+async fn put_meta_with_null_and_fractions(world: &World) {
     let attributes = [
         ("s3_key", s("elsewhere/page.html")),
         ("generated_at", AttributeValue::N("1763269990.37".to_owned())),
@@ -23,9 +23,9 @@ async fn put_sloppy_meta(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_row_with_null_and_fractions_is_replaced_like_any_other() {
+async fn foreign_row_with_null_and_fractions_is_replaced() {
     let world = World::new().await;
-    put_sloppy_meta(&world).await;
+    put_meta_with_null_and_fractions(&world).await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
     sandbox.turn().await;
@@ -34,7 +34,7 @@ async fn a_foreign_row_with_null_and_fractions_is_replaced_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_security_policy_too_long_for_object_metadata_does_not_keep_the_page_out() {
+async fn header_too_long_for_object_metadata_is_still_published() {
     let world = World::new().await;
     let policy = format!("default-src 'self' {}", "https://cdn.example ".repeat(300));
     world.origin.answers(200, &[("content-type", "text/html"), ("content-security-policy", &policy)], "one");
@@ -45,14 +45,14 @@ async fn a_security_policy_too_long_for_object_metadata_does_not_keep_the_page_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_refused_is_not_in_the_requests_events() {
+async fn refused_commit_is_not_in_the_requests_events() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(5));
     let sandbox = world.sandbox().await;
     let id = world.enqueue(PAGE).await;
     let (_, ()) = tokio::join!(sandbox.turn(), async {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        put_sloppy_meta(&world).await;
+        put_meta_with_null_and_fractions(&world).await;
     });
     assert_eq!(sandbox.total(metrics::SUPERSEDED), 1);
     let req = world.req(PAGE, &id).await.unwrap();
@@ -65,10 +65,10 @@ async fn a_commit_that_was_refused_is_not_in_the_requests_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_message_keeps_the_key_that_it_carries_itself() {
+async fn rejected_message_keeps_its_own_key() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.send(r#"{"v":1,"tenant":"nobody","path":"/","idempotency_key":"mine"}"#).await;
+    world.send(r#"{"v":1,"tenant":"unknown","path":"/","idempotency_key":"mine"}"#).await;
     sandbox.turn().await;
     let letters = world.dead_letters().await;
     let key = &letters[0].message_attributes().unwrap()[attributes::KEY];
@@ -76,11 +76,11 @@ async fn a_rejected_message_keeps_the_key_that_it_carries_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_nobody_took_survives_renewals_that_were_lost_for_longer_than_it_lasts() {
+async fn expired_but_untaken_lease_is_kept_after_lost_renewals() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(48));
     let sandbox = world.sandbox().await;
-    // Three renewals, with every attempt of the SDK: at 10, 20 and 30 s of a lease of 30 s.
+    // All SDK attempts of three renewals: at 10, 20 and 30 s of a 30 s lease.
     sandbox.inject(On::next("UpdateItem").times(12), Fault::Cut);
     world.enqueue(PAGE).await;
     sandbox.turn().await;

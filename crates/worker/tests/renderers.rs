@@ -1,4 +1,4 @@
-//! Which renderer is asked, and for what.
+//! Which renderer is called, and with what request.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -18,12 +18,12 @@ fn process() -> TemplateProcess {
     TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"))
 }
 
-/// As on a developer's machine: the servers of these tests are on loopback.
-async fn ask(render: &Render, max_bytes: u64, time: Duration) -> Result<Rendered, RenderFailure> {
-    ask_of(&Renderers::new(".", Clock::system(), process()).with_loopback(), render, max_bytes, time).await
+/// With loopback origins allowed: the servers of these tests listen there.
+async fn render_with_loopback(render: &Render, max_bytes: u64, time: Duration) -> Result<Rendered, RenderFailure> {
+    render_with(&Renderers::new(".", Clock::system(), process()).with_loopback(), render, max_bytes, time).await
 }
 
-async fn ask_of(
+async fn render_with(
     renderers: &Renderers,
     render: &Render,
     max_bytes: u64,
@@ -36,9 +36,9 @@ async fn ask_of(
 }
 
 #[tokio::test]
-async fn an_http_origin_is_asked_for_the_page_of_the_site_and_nothing_else() {
+async fn http_request_carries_only_the_page_and_its_host() {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
-    let rendered = ask(&Render::http(&origin.url()).unwrap(), 5, LONG).await.unwrap();
+    let rendered = render_with_loopback(&Render::http(&origin.url()).unwrap(), 5, LONG).await.unwrap();
     assert_eq!((rendered.status, &rendered.body[..]), (200, &b"hello"[..]));
     let request = origin.requests().remove(0);
     let mut names: Vec<&str> = request.trim_end().lines().map(|line| line.split(": ").next().unwrap()).collect();
@@ -49,27 +49,28 @@ async fn an_http_origin_is_asked_for_the_page_of_the_site_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_http_origin_is_held_to_the_requests_own_bounds() {
+async fn http_origin_is_limited_by_the_requests_size_and_time() {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
-    let failure = ask(&Render::http(&origin.url()).unwrap(), 4, LONG).await.unwrap_err();
+    let failure = render_with_loopback(&Render::http(&origin.url()).unwrap(), 4, LONG).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 4 }), "{failure:?}");
-    let silent = Server::start(|mut talk| async move { talk.fall_silent().await }).await;
-    let failure = ask(&Render::http(&silent.url()).unwrap(), 4, Duration::from_millis(300)).await.unwrap_err();
+    let silent = Server::start(|mut conversation| async move { conversation.fall_silent().await }).await;
+    let failure =
+        render_with_loopback(&Render::http(&silent.url()).unwrap(), 4, Duration::from_millis(300)).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
 }
 
 #[tokio::test]
-async fn a_deployed_worker_does_not_ask_its_own_machine() {
+async fn deployed_worker_does_not_connect_to_loopback() {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
     let deployed = Renderers::new(".", Clock::system(), process());
-    let refused = ask_of(&deployed, &Render::http(&origin.url()).unwrap(), 5, LONG).await.unwrap_err();
+    let refused = render_with(&deployed, &Render::http(&origin.url()).unwrap(), 5, LONG).await.unwrap_err();
     assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
     assert_eq!(origin.connections(), 0);
 }
 
 #[tokio::test]
-async fn a_lambda_renderer_is_refused_with_what_to_change() {
-    let refused = ask(&Render::lambda("acme-ssr").unwrap(), 5, LONG).await.unwrap_err();
+async fn lambda_renderer_is_refused_with_a_remedy() {
+    let refused = render_with_loopback(&Render::lambda("acme-ssr").unwrap(), 5, LONG).await.unwrap_err();
     assert!(matches!(refused, RenderFailure::Forbidden(_)));
     let text = refused.to_string();
     assert!(text.contains("lambda renderers are not available in this version"), "{text}");
@@ -77,7 +78,7 @@ async fn a_lambda_renderer_is_refused_with_what_to_change() {
 }
 
 #[tokio::test]
-async fn caches_are_told_to_ask_anew_only_for_a_page_that_has_changed() {
+async fn no_cache_headers_are_sent_only_for_a_changed_page() {
     for (no_cache, expected) in [(true, true), (false, false)] {
         let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
         let render = Render::http(&origin.url()).unwrap();

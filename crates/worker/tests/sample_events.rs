@@ -1,4 +1,4 @@
-//! The sample events in `events/worker/` are events that the worker handles.
+//! The worker handles the sample events in `events/worker/`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -15,7 +15,7 @@ fn sample(name: &str) -> SqsEvent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_sample_event_is_handled_whole_and_only_the_poison_is_rejected() {
+async fn sample_events_are_handled_and_only_poison_is_rejected() {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/demo/everfresh.toml");
     let world = World::with_config(&fs::read_to_string(demo).unwrap()).await;
     world.origin.content("<html>demo</html>");
@@ -27,7 +27,7 @@ async fn every_sample_event_is_handled_whole_and_only_the_poison_is_rejected() {
     names.sort();
     assert_eq!(names, ["batch-with-poison.json", "duplicate.json", "one.json", "redrive.json", "tag.json"]);
     for name in names {
-        // One after the other, further apart than the clocks' error.
+        // Further apart than the clock error.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let (response, batch) = sandbox.worker.handle(sample(&name), Duration::from_secs(60)).await.unwrap();
         assert!(response.batch_item_failures.is_empty(), "{name}");

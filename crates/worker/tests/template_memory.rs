@@ -1,4 +1,5 @@
-//! What a template may take of memory: its own process's limit, and nothing of the worker's. Only Linux enforces the limit.
+//! A template's memory is limited by its own process and never taken from the worker's. Only Linux
+//! enforces the limit.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -25,7 +26,8 @@ async fn render(templates: &[(&str, &str)]) -> Result<Rendered, RenderFailure> {
         .await
 }
 
-/// Every way to make much out of little that this version of MiniJinja has, one page each: filters, functions, operators, literals.
+/// Every filter, function, operator and literal of this MiniJinja version that can turn a small
+/// template into a large value, one page each.
 const GREEDY: [(&str, &str); 22] = [
     ("indent", "{{ 'a\nb'|indent(2000000000) }}"),
     ("indent_often", "{{ ('a\n' * 1000)|indent(1000000)|length }}"),
@@ -64,7 +66,7 @@ const GREEDY: [(&str, &str); 22] = [
 ];
 
 #[tokio::test]
-async fn a_greedy_template_fails_alone_and_memory_stays_bounded() {
+async fn greedy_template_fails_alone_and_worker_memory_stays_bounded() {
     for (name, template) in GREEDY {
         let failure = render(&[("index.html", template)]).await.unwrap_err();
         assert!(matches!(failure, RenderFailure::Template(_)), "{name}: {failure:?}");
@@ -72,10 +74,10 @@ async fn a_greedy_template_fails_alone_and_memory_stays_bounded() {
     }
     assert_eq!(render(&[("index.html", "fine")]).await.unwrap().status, 200);
     let peak = peak_memory_bytes();
-    assert!(peak < 200 << 20, "the process that asks for renders took {} MB", peak >> 20);
+    assert!(peak < 200 << 20, "the calling process used {} MB", peak >> 20);
 }
 
-/// The largest memory that this process ever had, in bytes.
+/// Peak resident memory of this process.
 fn peak_memory_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -83,7 +85,7 @@ fn peak_memory_bytes() -> u64 {
 }
 
 #[tokio::test]
-async fn a_render_may_use_memory_up_to_the_limit_only() {
+async fn render_uses_memory_up_to_the_limit_only() {
     for (megabytes, fits) in [(4, true), (24, true), (48, false)] {
         let template = format!("{{% set s = 'a' * {} %}}{{{{ s|length }}}}", megabytes * 1024 * 1024);
         let result = render(&[("index.html", &template)]).await;

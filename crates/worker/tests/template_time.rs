@@ -1,4 +1,4 @@
-//! A template that never ends: its process ends with the render, whether that times out or is cancelled.
+//! The process of an endless template is killed when the render times out or is cancelled.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -10,18 +10,18 @@ use everfresh_core::config::Render;
 use everfresh_core::domain::page_key::{CanonicalPath, PageKey, Tenant};
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use everfresh_worker::render::Renderers;
-use everfresh_worker::render::templates::{AT_ONCE, TemplateProcess, Templates};
+use everfresh_worker::render::templates::{MAX_CONCURRENT_RENDERS, TemplateProcess, Templates};
 
 fn process() -> TemplateProcess {
     TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"))
 }
 
-/// Takes for ever without allocating anything: one instruction that compares 2^60 elements.
+/// Runs forever without allocating: one instruction that compares 2^60 elements.
 const ENDLESS: &str = "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}\
                        {% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}";
 
 #[tokio::test]
-async fn an_endless_template_ends_with_its_render() {
+async fn timed_out_render_kills_its_process() {
     let templates = Templates::embedded(&[("index.html", ENDLESS), ("about.html", "fine")]);
     let renderers = Renderers::new("/nowhere", Clock::system(), process()).with_embedded("site/", templates);
     let page = |path: &str| PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored(path).unwrap());
@@ -35,8 +35,9 @@ async fn an_endless_template_ends_with_its_render() {
         max_bytes: 1000,
         time,
     };
-    // As many as run at once, and one more: if they went on, the page of the other tenant would never be rendered.
-    for _ in 0..=AT_ONCE {
+    // One more than the concurrency limit: if they kept running, the next page would never be
+    // rendered.
+    for _ in 0..=MAX_CONCURRENT_RENDERS {
         let failure = renderers.render(request(&endless, Duration::from_millis(300))).await.unwrap_err();
         assert!(matches!(failure, RenderFailure::TimedOut), "{failure:?}");
     }
@@ -45,7 +46,7 @@ async fn an_endless_template_ends_with_its_render() {
     assert_eq!(left, 0, "template processes are still running");
 }
 
-/// Waits until this process has no children any more; gives up after a while.
+/// Waits up to ten seconds for all child processes to exit. Returns how many are left.
 fn wait_for_children_to_end() -> usize {
     let mut left = usize::MAX;
     for _ in 0..500 {
@@ -65,7 +66,7 @@ fn children() -> usize {
 }
 
 #[tokio::test]
-async fn a_cancelled_render_ends_its_process() {
+async fn cancelled_render_kills_its_process() {
     let renderers = Renderers::new("/nowhere", Clock::system(), process())
         .with_embedded("site/", Templates::embedded(&[("index.html", ENDLESS)]));
     let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored("/").unwrap());

@@ -1,4 +1,4 @@
-//! The built-in templates: which one answers, what it sees, and what it cannot do.
+//! The built-in templates: selection, variables and limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn process() -> TemplateProcess {
     TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"))
 }
 
-async fn ask(renderers: &Renderers, path: &str, max_bytes: u64) -> Result<Rendered, RenderFailure> {
+async fn render_page(renderers: &Renderers, path: &str, max_bytes: u64) -> Result<Rendered, RenderFailure> {
     let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored(path).unwrap());
     let (render, time) = (&Render::templates("site/").unwrap(), Duration::from_secs(60));
     renderers
@@ -33,7 +33,7 @@ async fn ask(renderers: &Renderers, path: &str, max_bytes: u64) -> Result<Render
 async fn try_render(templates: &[(&str, &str)], path: &'static str) -> Result<Rendered, RenderFailure> {
     let renderers =
         Renderers::new("/nowhere", clock(), process()).with_embedded("site/", Templates::embedded(templates));
-    ask(&renderers, path, 1000).await
+    render_page(&renderers, path, 1000).await
 }
 
 async fn render(templates: &[(&str, &str)], path: &'static str) -> (u16, String) {
@@ -47,7 +47,7 @@ fn text(rendered: &Rendered) -> String {
 
 async fn render_folder(root: &Path, path: &'static str) -> Result<Rendered, RenderFailure> {
     let renderers = Renderers::new(root, clock(), process());
-    ask(&renderers, path, 1 << 20).await
+    render_page(&renderers, path, 1 << 20).await
 }
 
 fn is_template(failure: &RenderFailure) -> bool {
@@ -55,7 +55,7 @@ fn is_template(failure: &RenderFailure) -> bool {
 }
 
 #[tokio::test]
-async fn a_template_sees_path_segments_params_host_and_time() {
+async fn template_has_path_segments_params_host_and_time() {
     let template = "{{ path }} {{ segments|join(',') }} {{ params.a }} {{ params.b }} {{ host }} {{ now }}";
     let (status, body) = render(&[("x/_.html", template)], "/x/caf%C3%A9?a=1&a=2&b=%26").await;
     assert_eq!(status, 200);
@@ -63,7 +63,7 @@ async fn a_template_sees_path_segments_params_host_and_time() {
 }
 
 #[tokio::test]
-async fn hostile_paths_and_parameters_come_out_escaped() {
+async fn hostile_paths_and_parameters_are_escaped() {
     let template = "<p title=\"{{ segments[0] }}\">{{ params.q }}</p>";
     let (_, body) =
         render(&[("_.html", template)], "/%22%3E%3Cscript%3E?q=%3Cimg%20src%3Dx%20onerror%3D%27a%27%3E").await;
@@ -71,14 +71,14 @@ async fn hostile_paths_and_parameters_come_out_escaped() {
 }
 
 #[tokio::test]
-async fn template_code_in_a_path_stays_text() {
+async fn template_code_in_a_path_is_not_evaluated() {
     let (_, body) =
         render(&[("_.html", "{{ segments[0] }}|{{ params.q }}")], "/%7B%7B7*7%7D%7D?q=%7B%25%20x%20%25%7D").await;
     assert_eq!(body, "{{7*7}}|{% x %}");
 }
 
 #[tokio::test]
-async fn data_is_there_and_is_escaped_by_the_kind_of_file() {
+async fn data_is_escaped_by_file_type() {
     let site = [
         ("data.json", r#"{"name": "</script><b>", "list": [1, 2.5]}"#),
         ("page.html", "{{ data.name }} {{ data.list[1] }}"),
@@ -100,7 +100,7 @@ async fn data_is_there_and_is_escaped_by_the_kind_of_file() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_a_404_page_with_status_404() {
+async fn missing_page_renders_404_page_with_status_404() {
     let own = [("404.html", "no {{ path }}"), ("index.html", "home")];
     assert_eq!(render(&own, "/a/b").await, (404, "no &#x2f;a&#x2f;b".to_owned()));
     assert_eq!(render(&own, "/404").await.0, 404);
@@ -109,7 +109,7 @@ async fn what_is_missing_is_a_404_page_with_status_404() {
 }
 
 #[tokio::test]
-async fn a_template_can_say_that_its_page_does_not_exist() {
+async fn not_found_call_renders_the_404_page() {
     let site = [("_.html", "{% if segments[0] != '1' %}{{ not_found() }}{% endif %}one"), ("404.html", "gone")];
     assert_eq!(render(&site, "/1").await, (200, "one".to_owned()));
     assert_eq!(render(&site, "/2").await, (404, "gone".to_owned()));
@@ -127,8 +127,8 @@ async fn layouts_and_includes_work_within_the_site() {
 }
 
 #[tokio::test]
-async fn a_broken_template_is_a_failure_that_says_where() {
-    for (template, says) in [
+async fn template_error_names_file_and_line() {
+    for (template, location) in [
         ("line one\n{% if %}", "index.html:2"),
         ("{{ no_such_variable }}", "index.html:1"),
         ("{{ path.no.such }}", "index.html:1"),
@@ -138,14 +138,14 @@ async fn a_broken_template_is_a_failure_that_says_where() {
     ] {
         let failure = try_render(&[("index.html", template)], "/").await.unwrap_err();
         assert!(is_template(&failure), "{template}: {failure:?}");
-        assert!(chain(&failure).contains(says), "{template}: {}", chain(&failure));
+        assert!(chain(&failure).contains(location), "{template}: {}", chain(&failure));
     }
     let failure = try_render(&[("index.html", ""), ("data.json", "{")], "/").await.unwrap_err();
     assert!(chain(&failure).contains("data.json is not JSON"), "{}", chain(&failure));
 }
 
 #[tokio::test]
-async fn a_template_that_would_run_for_ever_runs_out() {
+async fn endless_template_exceeds_the_instruction_limit() {
     let loops = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
     let recursion = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
     let recursive_loop = "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}";
@@ -156,7 +156,7 @@ async fn a_template_that_would_run_for_ever_runs_out() {
 }
 
 #[tokio::test]
-async fn output_stops_at_the_cap() {
+async fn output_is_limited_to_max_bytes() {
     let endless = "{% for a in range(100000) %}0123456789{% endfor %}";
     let failure = try_render(&[("index.html", endless)], "/").await.unwrap_err();
     assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 1000 }), "{failure:?}");
@@ -165,7 +165,7 @@ async fn output_stops_at_the_cap() {
 }
 
 #[tokio::test]
-async fn an_edit_shows_in_the_next_render() {
+async fn next_render_uses_edited_templates_and_data() {
     let root = tempfile::tempdir().unwrap();
     let site = root.path().join("site");
     fs::create_dir(&site).unwrap();
@@ -179,7 +179,7 @@ async fn an_edit_shows_in_the_next_render() {
 }
 
 #[tokio::test]
-async fn nothing_outside_the_folder_can_be_read() {
+async fn files_outside_the_folder_cannot_be_read() {
     let root = tempfile::tempdir().unwrap();
     let site = root.path().join("site");
     fs::create_dir_all(site.join("sub")).unwrap();
@@ -203,14 +203,14 @@ async fn nothing_outside_the_folder_can_be_read() {
         let failure = render_folder(root.path(), path).await.unwrap_err();
         assert!(is_template(&failure), "{path}: {failure:?}");
     }
-    // Most spellings of a way up never become a path; these do, as plain names.
+    // Most spellings of `..` are not canonical paths; these are, as plain names.
     for path in ["/...", "/..%20", "/.env", "/.env.html", "/linked/secret", "/link", "/~", "/C:"] {
         assert_eq!(render_folder(root.path(), path).await.unwrap().status, 404, "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_missing_folder_says_which_and_where_it_is_configured() {
+async fn missing_folder_error_names_folder_and_setting() {
     let root = tempfile::tempdir().unwrap();
     let failure = render_folder(root.path(), "/").await.unwrap_err();
     assert!(is_template(&failure), "{failure:?}");

@@ -1,4 +1,4 @@
-//! Clocks that disagree, and clocks that jump.
+//! Clock skew and clock steps.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use everfresh_testing::{Make, Sandbox, World, n, number, pause, s, text};
 
 const PAGE: &str = "/products/42";
 
-/// A machine whose wall clock the test steps against AWS's.
-fn movable(world: &World) -> (Clock, Arc<AtomicI64>) {
+/// A wall clock that the test steps against AWS's, and its offset in milliseconds.
+fn steppable_clock(world: &World) -> (Clock, Arc<AtomicI64>) {
     let (aws, offset_ms) = (world.clock.clone(), Arc::new(AtomicI64::new(0)));
     let (read, elapsed) = (offset_ms.clone(), aws.clone());
     let clock = Clock::with_monotonic(
@@ -28,7 +28,7 @@ fn movable(world: &World) -> (Clock, Arc<AtomicI64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_whose_clock_is_off_by_a_minute_dates_its_render_by_awss_clock() {
+async fn skewed_worker_dates_its_render_by_aws_time() {
     for skew_ms in [60_000, -60_000] {
         let world = World::new().await;
         let sandbox = world.sandbox_with(Make { skew_ms, ..Make::default() });
@@ -39,7 +39,7 @@ async fn a_worker_whose_clock_is_off_by_a_minute_dates_its_render_by_awss_clock(
         assert!(off_ms <= 1_000, "{skew_ms}: {off_ms}");
         assert!(number(&meta, "generated_at").abs_diff(world.now_ms() / 1000) <= 1, "{skew_ms}");
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
-        // A change sent later is not covered, however far ahead the renderer's clock was.
+        // A later change is not covered, however far ahead the worker's clock is.
         pause(5).await;
         world.origin.content("two");
         world.enqueue(PAGE).await;
@@ -50,7 +50,7 @@ async fn a_worker_whose_clock_is_off_by_a_minute_dates_its_render_by_awss_clock(
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_workers_of_opposite_skew_alternate_on_one_page_and_lose_no_change() {
+async fn workers_with_opposite_skew_lose_no_change() {
     let world = World::new().await;
     let skewed = |skew_ms| world.sandbox_with(Make { skew_ms, ..Make::default() });
     let workers = [skewed(60_000), skewed(-60_000)];
@@ -63,10 +63,10 @@ async fn two_workers_of_opposite_skew_alternate_on_one_page_and_lose_no_change()
         let meta = world.meta(PAGE).await.unwrap();
         assert_eq!(world.published(PAGE).await.unwrap(), content, "round {round}");
         let version = text(&meta, "version");
-        assert!(version > last_version, "versions grow whatever the clocks say (I2)");
+        assert!(version > last_version, "versions increase whatever the clock skew (I2)");
         last_version = version;
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
-        // The other one gets a duplicate of what is done: it is acked, not rendered, not failed (I3, I5).
+        // The other worker gets a duplicate: it is acked, not rendered, not failed (I3, I5).
         world.send_with(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#), &[("everfresh-key", &id)]).await;
         workers[(round + 1) % 2].turn().await;
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
@@ -77,7 +77,7 @@ async fn two_workers_of_opposite_skew_alternate_on_one_page_and_lose_no_change()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_respected_by_a_worker_whose_clock_says_that_it_has_run_out() {
+async fn lease_is_respected_by_a_worker_whose_clock_is_ahead() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(20));
     let slow = world.sandbox_with(Make { skew_ms: -60_000, ..Make::default() });
@@ -93,9 +93,9 @@ async fn a_lease_is_respected_by_a_worker_whose_clock_says_that_it_has_run_out()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_back_between_two_requests_takes_nothing_back() {
+async fn clock_step_back_between_requests_keeps_versions_increasing() {
     let world = World::new().await;
-    let (clock, offset_ms) = movable(&world);
+    let (clock, offset_ms) = steppable_clock(&world);
     let sandbox = world.sandbox_on(Make::default(), clock);
     world.enqueue(PAGE).await;
     sandbox.turn().await;
@@ -112,10 +112,10 @@ async fn a_clock_that_jumps_back_between_two_requests_takes_nothing_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_during_a_render_loses_no_request() {
+async fn clock_step_during_a_render_loses_no_request() {
     for jump_ms in [-3_600_000, 3_600_000] {
         let world = World::new().await;
-        let (clock, offset_ms) = movable(&world);
+        let (clock, offset_ms) = steppable_clock(&world);
         let sandbox = world.sandbox_on(Make::default(), clock);
         world.origin.takes(Duration::from_secs(15));
         let id = world.enqueue(PAGE).await;
@@ -136,7 +136,7 @@ async fn clock_step_during_any_write_before_the_render_loses_no_change() {
     // The claim is the first put, the lease the second.
     for (puts, step_ms) in [(0, 10_000), (1, 10_000), (1, 600_000), (0, -10_000), (1, -10_000)] {
         let world = World::new().await;
-        let (clock, offset_ms) = movable(&world);
+        let (clock, offset_ms) = steppable_clock(&world);
         let sandbox = world.sandbox_on(Make::default(), clock);
         sandbox.way.faults().inject(On::next("PutItem").after(puts), Fault::Delay(Duration::from_millis(800)));
         world.enqueue(PAGE).await;
@@ -172,11 +172,11 @@ async fn version_dated_in_the_future_covers_no_change() {
     world.drain(&sandbox, Duration::from_secs(600)).await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
     let source_ms = number(&world.meta(PAGE).await.unwrap(), "source_ms");
-    assert!(source_ms <= world.now_ms() + 2_000, "and the next version says the truth");
+    assert!(source_ms <= world.now_ms() + 2_000, "the next version has a correct source time");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ends_in_this_very_second_has_one_next_owner() {
+async fn lease_expiring_this_second_has_one_next_owner() {
     let world = World::new().await;
     let ledger = |sandbox: &Sandbox| Ledger::new(&sandbox.clients, &world.stack.table, KeyLayout::default());
     let (left, right) = (ledger(&world.sandbox().await), ledger(&world.sandbox().await));
@@ -191,7 +191,7 @@ async fn a_lease_that_ends_in_this_very_second_has_one_next_owner() {
         let (left, right) = tokio::join!(left.acquire(&page, 30_000), right.acquire(&page, 30_000));
         let granted = [left.unwrap(), right.unwrap()].into_iter().filter(|won| matches!(won, Acquire::Granted(_)));
         assert_eq!(granted.count(), 1);
-        // One second longer, and nobody gets it.
+        // With one second left, no worker gets it.
         let held = [("lease_token", s("alive")), ("lease_expires_at", n(now_s + 1))];
         world.put(&world.pk(PAGE), "LOCK", &held).await;
         assert!(matches!(ledger(&world.sandbox().await).acquire(&page, 30_000).await.unwrap(), Acquire::Held { .. }));
@@ -200,7 +200,7 @@ async fn a_lease_that_ends_in_this_very_second_has_one_next_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_ends_at_this_very_moment_has_one_next_owner() {
+async fn claim_expiring_this_millisecond_has_one_next_owner() {
     let world = World::new().await;
     let ledger = |sandbox: &Sandbox| Ledger::new(&sandbox.clients, &world.stack.table, KeyLayout::default());
     let (left, right) = (ledger(&world.sandbox().await), ledger(&world.sandbox().await));
@@ -208,7 +208,7 @@ async fn a_claim_that_ends_at_this_very_moment_has_one_next_owner() {
     left.lookup(&page).await.unwrap();
     right.lookup(&page).await.unwrap();
     let key = IdempotencyKey::parse("k").unwrap();
-    let request_hash = Digest::of(b"words");
+    let request_hash = Digest::of(b"request");
     for _ in 0..20 {
         let now_ms = left.time().now_ms();
         assert_eq!(now_ms, right.time().now_ms());

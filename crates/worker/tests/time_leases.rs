@@ -1,4 +1,4 @@
-//! Time that runs out, leases that do, and work that takes longer than anybody planned.
+//! Deadlines, expired leases and claims, and renders that outlast them.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::future::Future;
@@ -16,20 +16,21 @@ use everfresh_testing::{Breaks, CONFIG, Make, START_MS, Sandbox, World, ladder, 
 const PAGE: &str = "/products/42";
 const TURN: Duration = Duration::from_secs(60);
 
-/// Longer than it takes until every message that was left alone is visible again.
+/// Just past the visibility timeout.
 const REDELIVERY: Duration = Duration::from_secs(401);
 
-/// A page whose lease cannot be renewed: it runs out while its holder renders.
+/// No renewal succeeds, so the lease expires during the render.
 fn lose_renewals(sandbox: &Sandbox) {
     sandbox.inject(On::every("UpdateItem"), Fault::Cut);
 }
 
-/// What may not change once a late worker is refused.
+/// The page's rows, which a late worker must not change.
 async fn state(world: &World) -> impl PartialEq + std::fmt::Debug + use<> {
     world.rows(&world.pk(PAGE)).await
 }
 
-/// A sandbox that Lambda freezes: what is in it is not polled until it is thawed, whatever its timers say.
+/// An invocation in a sandbox that Lambda can freeze: it is not polled until resumed, even if its
+/// timers fire.
 struct Freezable<F> {
     inner: Pin<Box<F>>,
     frozen: Arc<AtomicBool>,
@@ -40,7 +41,7 @@ impl<F: Future> Future for Freezable<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         if self.frozen.load(Ordering::Relaxed) {
-            // Looks again when the timer of the thaw moves the time.
+            // Polled again once time moves on.
             let waker = context.waker().clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -52,7 +53,7 @@ impl<F: Future> Future for Freezable<F> {
     }
 }
 
-/// Leases so short that a slow upload outlasts one.
+/// Leases shorter than a slow upload.
 fn short_leases() -> Make {
     Make { ladder: Ladder { lease_ms: 3_000, renew_interval_ms: 1_000, ..ladder() }, ..Make::default() }
 }
@@ -73,7 +74,7 @@ async fn without_time_for_a_render_nothing_is_claimed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_that_times_out_in_its_render_is_taken_over_by_the_redelivery() {
+async fn redelivery_takes_over_after_function_timeout() {
     let world = World::new().await;
     world.origin.breaks(Breaks::Hangs);
     let killed = world.sandbox().await;
@@ -90,7 +91,7 @@ async fn a_function_that_times_out_in_its_render_is_taken_over_by_the_redelivery
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redelivery_that_meets_the_killed_workers_claim_waits_for_it() {
+async fn redelivery_waits_for_the_killed_workers_claim() {
     let world = World::new().await;
     world.origin.breaks(Breaks::Hangs);
     let killed = world.sandbox().await;
@@ -98,7 +99,7 @@ async fn a_redelivery_that_meets_the_killed_workers_claim_waits_for_it() {
     world.send(key).await;
     killed.turn_killed_after(Duration::from_secs(2)).await;
     world.origin.breaks(Breaks::No);
-    // The producer's own retry arrives when the lease has run out and the claim has not.
+    // The producer's retry arrives after the lease has expired and before the claim has.
     pause(40).await;
     world.send(key).await;
     let next = world.sandbox().await;
@@ -111,18 +112,18 @@ async fn a_redelivery_that_meets_the_killed_workers_claim_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_frozen_for_ten_minutes_and_thawed_changes_nothing() {
-    // It thaws with a page in its hands, or with a failure.
+async fn sandbox_resumed_after_ten_minutes_changes_nothing() {
+    // It is resumed with a rendered page, or with a failed render.
     for breaks in [Breaks::No, Breaks::Unreachable] {
         let world = World::new().await;
-        let frozen_one = world.sandbox().await;
+        let sandbox = world.sandbox().await;
         let id = world.enqueue(PAGE).await;
         world.origin.content("old");
         world.origin.takes(Duration::from_secs(5));
         world.origin.breaks(breaks);
-        let event = frozen_one.receive().await;
+        let event = sandbox.receive().await;
         let frozen = Arc::new(AtomicBool::new(false));
-        let handled = Freezable { inner: Box::pin(frozen_one.handle(event, TURN)), frozen: frozen.clone() };
+        let handled = Freezable { inner: Box::pin(sandbox.handle(event, TURN)), frozen: frozen.clone() };
         tokio::join!(
             async {
                 assert_eq!(handled.await.unwrap(), [id.as_str()], "refused");
@@ -149,7 +150,7 @@ async fn a_sandbox_frozen_for_ten_minutes_and_thawed_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_renders_slower_than_its_life_causes_no_endless_loop() {
+async fn render_slower_than_the_lifetime_causes_no_loop() {
     let config = CONFIG.replace(r#"revalidate = "60s""#, r#"revalidate = "5s""#);
     let world = World::with_config(&config).await;
     world.origin.takes(Duration::from_secs(30));
@@ -163,7 +164,7 @@ async fn a_page_that_renders_slower_than_its_life_causes_no_endless_loop() {
     let renders = world.origin.renders();
     assert!(renders <= 4, "{renders} renders for four requests");
     assert_eq!(world.waiting().await, 0);
-    // Nothing asks by itself.
+    // Nothing enqueues by itself.
     pause(600).await;
     left.turn().await;
     assert_eq!(world.origin.renders(), renders);
@@ -171,21 +172,21 @@ async fn a_page_that_renders_slower_than_its_life_causes_no_endless_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_requests_that_wait_for_a_render_of_ten_minutes_end_acked() {
+async fn requests_waiting_for_a_ten_minute_render_are_acked() {
     let world = World::new().await;
-    let patient = Ladder {
+    let long_ladder = Ladder {
         render_deadline_ms: 700_000,
         function_timeout_ms: 720_000,
         claim_expiry_ms: 730_000,
         visibility_ms: 4_400_000,
         ..ladder()
     };
-    patient.check().unwrap();
+    long_ladder.check().unwrap();
     let queue = world.clean.sqs.set_queue_attributes().queue_url(&world.stack.queue);
     let visibility = aws_sdk_sqs::types::QueueAttributeName::VisibilityTimeout;
-    queue.attributes(visibility, (patient.visibility_ms / 1000).to_string()).send().await.unwrap();
+    queue.attributes(visibility, (long_ladder.visibility_ms / 1000).to_string()).send().await.unwrap();
     world.origin.takes(Duration::from_secs(600));
-    let make = Make { ladder: patient, ..Make::default() };
+    let make = Make { ladder: long_ladder, ..Make::default() };
     let sandboxes = [world.sandbox_with(make), world.sandbox_with(make), world.sandbox_with(make)];
     world.enqueue(PAGE).await;
     let [first, second, third] = &sandboxes;
@@ -206,7 +207,7 @@ async fn ten_requests_that_wait_for_a_render_of_ten_minutes_end_acked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_render_longer_than_the_lease_is_renewed_and_commits() {
+async fn render_longer_than_the_lease_renews_and_commits() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(45));
     let sandbox = world.sandbox().await;
@@ -222,7 +223,7 @@ async fn a_render_longer_than_the_lease_is_renewed_and_commits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_lost_renewal_loses_nothing() {
+async fn one_lost_renewal_does_not_lose_the_lease() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(45));
     let sandbox = world.sandbox().await;
@@ -233,7 +234,7 @@ async fn one_lost_renewal_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_during_the_render_is_revived_if_nobody_took_it() {
+async fn untaken_lease_expired_during_render_is_revived() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(45));
     let sandbox = world.sandbox().await;
@@ -242,7 +243,7 @@ async fn a_lease_that_ran_out_during_the_render_is_revived_if_nobody_took_it() {
     tokio::join!(sandbox.turn(), async {
         pause(42).await;
         let lock = world.lock(PAGE).await.unwrap();
-        assert!(number(&lock, "lease_expires_at") * 1000 <= world.now_ms(), "it has run out");
+        assert!(number(&lock, "lease_expires_at") * 1000 <= world.now_ms(), "it has expired");
         sandbox.way.faults().clear();
     });
     assert_eq!(sandbox.total(metrics::COMMITTED), 1);
@@ -251,10 +252,11 @@ async fn a_lease_that_ran_out_during_the_render_is_revived_if_nobody_took_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_lost_its_lease_during_the_render_changes_nothing() {
-    // It comes back late with a page, or with a failure; it hears of its loss at a renewal, or only in the end.
+async fn lease_lost_during_render_changes_nothing() {
+    // It ends late with a page or a failure, and detects the lost lease at a renewal or only at the
+    // end.
     let cases = [Breaks::No, Breaks::Unreachable].map(|breaks| [(breaks, true), (breaks, false)]);
-    for (breaks, hears) in cases.into_iter().flatten() {
+    for (breaks, renewal_detects) in cases.into_iter().flatten() {
         let world = World::new().await;
         world.enqueue("/products/42").await;
         world.sandbox().await.turn().await;
@@ -274,7 +276,7 @@ async fn a_worker_that_lost_its_lease_during_the_render_changes_nothing() {
             world.enqueue(PAGE).await;
             next.turn().await;
             assert_eq!(next.total(metrics::COMMITTED), 1, "taken over");
-            if hears {
+            if renewal_detects {
                 late.way.faults().clear();
             }
         });
@@ -282,7 +284,7 @@ async fn a_worker_that_lost_its_lease_during_the_render_changes_nothing() {
         assert_eq!(late.total(metrics::COMMITTED), 0);
         assert_eq!(world.published(PAGE).await.unwrap(), "next");
         let health = world.health(PAGE).await;
-        assert!(!health.contains_key("failures"), "a late failure says nothing about the page as it is: {health:?}");
+        assert!(!health.contains_key("failures"), "a late failure is not counted: {health:?}");
         world.drain(&late, Duration::from_secs(900)).await;
         assert_eq!(world.published(PAGE).await.unwrap(), "next");
         assert!(world.lock(PAGE).await.is_none());
@@ -291,7 +293,7 @@ async fn a_worker_that_lost_its_lease_during_the_render_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_between_upload_and_commit_is_revived_if_nobody_took_it() {
+async fn untaken_lease_expired_during_upload_is_revived() {
     let world = World::new().await;
     let sandbox = world.sandbox_with(short_leases());
     sandbox.inject(On::next("PutObject").times(2), Fault::NotifyBackoff);
@@ -305,7 +307,7 @@ async fn a_lease_that_ran_out_between_upload_and_commit_is_revived_if_nobody_too
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_lost_its_lease_between_upload_and_commit_changes_nothing() {
+async fn lease_lost_during_upload_changes_nothing() {
     let world = World::new().await;
     let late = world.sandbox_with(short_leases());
     late.inject(On::next("PutObject").times(2), Fault::NotifyBackoff);
@@ -316,7 +318,7 @@ async fn a_worker_that_lost_its_lease_between_upload_and_commit_changes_nothing(
         pause(1).await;
         world.origin.content("next");
         world.enqueue(PAGE).await;
-        // As soon as the lease is free, and not before.
+        // Starts as soon as the lease has expired.
         while world.lock(PAGE).await.is_some_and(|lock| number(&lock, "lease_expires_at") * 1000 > world.now_ms() - 500)
         {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -326,17 +328,17 @@ async fn a_worker_that_lost_its_lease_between_upload_and_commit_changes_nothing(
     });
     assert_eq!(late.total(metrics::COMMITTED), 0);
     assert_eq!(world.published(PAGE).await.unwrap(), "next");
-    assert_eq!(world.objects().await.len(), 2, "what the late one uploaded is an orphan for sweep");
+    assert_eq!(world.objects().await.len(), 2, "the late upload is an orphan for sweep");
     world.drain(&late, Duration::from_secs(900)).await;
     assert_eq!(world.published(PAGE).await.unwrap(), "next");
     let record = world.req(PAGE, &late_id).await.unwrap();
-    assert_eq!(text(&record, "status"), "COMPLETED", "covered by the other one's version");
+    assert_eq!(text(&record, "status"), "COMPLETED", "covered by the other worker's version");
     assert_eq!(text(&record, "result_s3_key"), text(&world.meta(PAGE).await.unwrap(), "s3_key"));
     assert!(world.lock(PAGE).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unanswered_delivery_comes_again_after_the_visibility_time_out() {
+async fn unhandled_delivery_is_redelivered_after_visibility_timeout() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;

@@ -1,4 +1,4 @@
-//! The built-in renderer: a folder of MiniJinja templates, for trying Everfresh out and for small sites.
+//! The built-in renderer: a folder of MiniJinja templates, for demos and small sites.
 //!
 //! # Which template
 //!
@@ -9,44 +9,49 @@
 //! | `/docs/` | `docs/index.html`, `_/index.html` |
 //! | `/feed.xml` | `feed.xml`, `feed.xml.html`, `_.html` |
 //!
-//! `_` stands for any one segment. Other names that begin with `_`, and names that begin with a dot, are no pages: they
-//! are for `extends` and `include`. Without a template the answer is `404.html` if there is one, and status 404.
-//! Symbolic links are not followed, so nothing outside the folder can be read, by a path or by an `include`.
+//! `_` matches any one segment. Other names that begin with `_` or with a dot are not pages: they
+//! are for `extends` and `include`. Without a matching template the response has status 404 and
+//! renders `404.html`, if it exists. Symbolic links are not followed, so neither a path nor an
+//! `include` can read anything outside the folder.
 //!
-//! # What a template sees
+//! # Template variables
 //!
 //! | Variable | |
 //! |---|---|
-//! | `path` | the path, encoded as in an address |
-//! | `segments` | its segments, decoded |
-//! | `params` | the query parameters, by name; of one that occurs several times the first value |
+//! | `path` | the path, percent-encoded |
+//! | `segments` | the path's segments, decoded |
+//! | `params` | the query parameters by name; the first value of a repeated one |
 //! | `host` | the tenant's first host name |
 //! | `now` | the time of the render, like `2026-01-31T12:00:00Z` |
-//! | `data` | the contents of `data.json`, if there is one |
+//! | `data` | the contents of `data.json`, if it exists |
 //!
-//! `not_found()` gives up the page: the answer is the 404 page. Values are escaped for HTML, XML and SVG, and written as JSON
-//! into `.json` and `.js`. Printing something undefined is an error: a page with a hole must not replace a good one.
-//! Templates and `data.json` are read anew for each render, so that an edit shows in the next version.
+//! `not_found()` stops the render; the response is then the 404 page. Values are escaped for HTML,
+//! XML and SVG, and written as JSON into `.json` and `.js`. Printing an undefined value is an
+//! error: an incomplete page must not replace a good one. Templates and `data.json` are read for
+//! each render, so an edit shows in the next version.
 //!
-//! # Bounds
+//! # Limits
 //!
-//! A tenant's developers write the templates, and one tenant's mistake must not end the worker that serves the others. MiniJinja
-//! counts instructions, and one instruction may take any amount of memory or time: `indent(2000000000)`, thirty lines of
-//! `{% set s = s ~ s %}`, a comparison of lists that hold each other, a list nested so deeply that freeing it overflows the stack.
-//! Operators cannot be hooked, and no list of forbidden filters would be complete. So a template runs in a process of its own: this
-//! same executable, started again ([`TemplateProcess`]), which takes limits upon itself before it reads a template. The kernel keeps
-//! them for every filter, function and operator that MiniJinja has or will have.
+//! A tenant's developers write the templates, and one tenant's mistake must not crash the worker
+//! that serves other tenants. MiniJinja counts instructions, but a single instruction may take any
+//! amount of memory or time: `indent(2000000000)`, thirty lines of `{% set s = s ~ s %}`, a
+//! comparison of lists that contain each other, a list nested so deeply that freeing it overflows
+//! the stack. Operators cannot be hooked, and no list of forbidden filters would be complete. So
+//! each render runs in its own process: this executable, started again ([`TemplateProcess`]), which
+//! sets its resource limits before it reads a template. The kernel enforces them for every present
+//! and future filter, function and operator of MiniJinja.
 //!
-//! | Bound | Value | Kept by |
+//! | Limit | Value | Enforced by |
 //! |---|---|---|
-//! | memory of a render | [`MEMORY_BYTES`] | the kernel (`RLIMIT_DATA`; macOS does not enforce it) |
-//! | CPU time of a render | [`CPU_SECONDS`] | the kernel (`RLIMIT_CPU`), also if the worker is gone |
-//! | time of a render | the request's | the worker, which kills the process; also when the render is cancelled |
-//! | renders at once | [`AT_ONCE`] | the worker: together they fit into the smallest function, with 256 MB |
-//! | size of the page | the request's | the template process, and the worker as it reads |
-//! | instructions, depth of includes and macros | fixed | MiniJinja: the usual mistakes end early, with the template's line |
+//! | memory of a render | [`MEMORY_BYTES`] | the kernel (`RLIMIT_DATA`; not on macOS) |
+//! | CPU time of a render | [`CPU_SECONDS`] | the kernel (`RLIMIT_CPU`), even after the worker exits |
+//! | duration of a render | the request's | the worker, which kills the process on timeout or cancellation |
+//! | concurrent renders | [`MAX_CONCURRENT_RENDERS`] | the worker: they fit into the smallest function (256 MB) |
+//! | size of the page | the request's | the template process, and the worker while reading |
+//! | instructions, depth of includes and macros | fixed | MiniJinja, with an error that names the line |
 //!
-//! The process inherits no environment, so no credentials, and no open files. Starting it costs a few milliseconds per render.
+//! The process inherits no environment, hence no credentials, and no open files. Starting it costs
+//! a few milliseconds per render.
 
 mod lookup;
 mod page;
@@ -68,27 +73,29 @@ use self::page::{Job, TemplateError};
 pub use self::process::{CPU_SECONDS, MEMORY_BYTES, TemplateProcess};
 use self::source::Source;
 
-/// Template processes that run at the same time; the next render waits, within its own time.
-pub const AT_ONCE: usize = 2;
+/// Template processes that run concurrently. Further renders queue; the wait counts against their
+/// deadline.
+pub const MAX_CONCURRENT_RENDERS: usize = 2;
 
-/// A set of templates. Clones share it.
+/// A set of templates, shared by its clones.
 #[derive(Clone, Debug)]
 pub struct Templates(Arc<Source>);
 
 impl Templates {
-    /// Templates in a folder, which need not exist before the first render.
+    /// Templates in a folder, which must exist at the first render only.
     pub fn folder(path: impl AsRef<Path>) -> Self {
         Self(Arc::new(Source::Folder(path.as_ref().to_owned())))
     }
 
-    /// Templates in memory, as pairs of name and text: `("products/_.html", "<h1>{{ segments[1] }}</h1>")`.
+    /// Templates in memory, as pairs of name and text:
+    /// `("products/_.html", "<h1>{{ segments[1] }}</h1>")`.
     pub fn embedded(templates: &[(&str, &str)]) -> Self {
         let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
         Self(Arc::new(Source::Memory(templates.iter().map(own).collect::<BTreeMap<_, _>>())))
     }
 }
 
-/// Starts template processes, a few at a time.
+/// Starts template processes, at most [`MAX_CONCURRENT_RENDERS`] at a time.
 #[derive(Debug)]
 pub(super) struct TemplateRenderer {
     process: TemplateProcess,
@@ -97,10 +104,11 @@ pub(super) struct TemplateRenderer {
 
 impl TemplateRenderer {
     pub(super) fn new(process: TemplateProcess) -> Self {
-        Self { process, permits: Semaphore::new(AT_ONCE) }
+        Self { process, permits: Semaphore::new(MAX_CONCURRENT_RENDERS) }
     }
 
-    /// Renders the page as of `now_ms`, milliseconds since the Unix epoch. When this ends, in whatever way, so does the process.
+    /// Renders the page with `now_ms`, milliseconds since the Unix epoch, as its time. The process
+    /// never outlives this call.
     pub(super) async fn render(
         &self,
         templates: Templates,

@@ -1,4 +1,4 @@
-//! Invocations that stand still at an await.
+//! Invocations that are stopped at an await.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use everfresh_testing::ladder;
 
-/// Its five calls and the render: with fewer awaits it was not interrupted where it matters.
+/// The five AWS calls and the render. Fewer awaits mean that the interruption missed the protocol.
 pub(crate) const LEAST_AWAITS: u32 = 6;
 
-/// Polls so often. None if there is more to do: it stands at an await, and goes no further.
+/// Polls `polls` times. `None` if the future is still pending; it then makes no progress.
 pub(crate) async fn polled<F: Future + Unpin>(work: &mut F, mut polls: u32) -> Option<F::Output> {
     poll_fn(|context| {
         if polls == 0 {
@@ -22,7 +22,7 @@ pub(crate) async fn polled<F: Future + Unpin>(work: &mut F, mut polls: u32) -> O
     .await
 }
 
-/// How long an invocation may run.
+/// The duration of an invocation.
 pub(crate) fn time() -> Duration {
     Duration::from_millis(ladder().function_timeout_ms)
 }

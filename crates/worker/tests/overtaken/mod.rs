@@ -1,10 +1,12 @@
-//! Two invocations: A is stopped at an await for longer than its claim and its lease last, B runs meanwhile, A is resumed.
+//! Two invocations: A is stopped at an await until its claim and its lease have expired, B runs
+//! meanwhile, then A is resumed.
 //!
-//! Each render says when it began: "one" is published before, A's reads "two" before the stop, B's "three", and whatever begins after B
-//! has ended "four". So the content tells whether something old was published over something newer.
+//! The content shows when a render began: "one" is published first, A renders "two" before the
+//! stop, B renders "three", and renders that begin after B are "four". So the content reveals an
+//! older render published over a newer one.
 
-#[path = "../helper/writer.rs"]
-#[allow(dead_code, reason = "here the foreign writer always lives")]
+#[path = "../foreign/writer.rs"]
+#[allow(dead_code, reason = "this foreign writer never crashes")]
 mod writer;
 
 use std::collections::BTreeSet;
@@ -17,23 +19,24 @@ use everfresh_core::metrics::{self, Metric};
 use everfresh_local::faults::{Fault, On};
 use everfresh_testing::{Breaks, Item, Make, Sandbox, World, number, pause, text};
 
-use self::writer::{Attempt, Dies, Ended, publish};
+use self::writer::{Attempt, CrashPoint, Ended, publish};
 use tokio::time::Instant;
 
 use crate::interrupted::{LEAST_AWAITS, polled, time};
-use crate::notified::{PAGE, heard, telling};
+use crate::notifying::{PAGE, notifying_world, versions_received};
 
-/// From A's stop to B's beginning: past A's lease and its claim.
+/// From A's stop to B's start: longer than A's lease and claim.
 const UNTIL_B_S: u64 = 200;
-/// From B's end to A's resumption: past B's claim, so that a notification that B did not send falls to A.
+/// From B's end to A's resumption: longer than B's claim, so that A sends a notification that B
+/// left pending.
 const AFTER_B_S: u64 = 100;
 
-/// Whose message B has.
+/// Which message B handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// A's, delivered again: B takes A's claim over.
+    /// A's, redelivered: B takes over A's claim.
     Same,
-    /// Another one for the page: A keeps its claim.
+    /// Another message for the same page: A keeps its claim.
     Other,
 }
 
@@ -42,28 +45,27 @@ pub(crate) enum Message {
 pub(crate) enum Ends {
     /// It publishes new content.
     Commit,
-    /// It publishes the content that was there.
+    /// It publishes the same content again.
     Unchanged,
     /// Its render fails.
     Failure,
-    /// It publishes, and its notification is lost.
+    /// It publishes, and its notification fails.
     Unnotified,
-    /// It is killed after its claim.
+    /// It is killed after it has claimed the request.
     Claimed,
-    /// B is a foreign writer, and publishes.
+    /// B is a foreign writer that publishes.
     Foreign,
 }
 
-/// What A finds when it is resumed.
+/// Which of A's clocks stood still while it was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// Its timers have not moved; its wall clock shows how late it is.
+    /// The timers only; the wall clock shows the elapsed time.
     Timers,
-    /// Nothing has moved: it believes that no time has passed.
+    /// Timers and wall clock: for A no time has passed.
     Clocks,
 }
 
-/// One pair of invocations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) message: Message,
@@ -73,10 +75,10 @@ pub(crate) struct Pair {
     pub(crate) a_fails: bool,
 }
 
-/// What is stored for the page.
+/// The stored state of the page.
 #[derive(Clone, Debug, PartialEq)]
 struct Stored {
-    /// Without the mark of a pending notification, which whoever sends it may take off.
+    /// Without `pending_notification`, which any worker that sends the notification clears.
     meta: Item,
     health: Item,
     req: Option<Item>,
@@ -104,12 +106,12 @@ impl Stored {
         self.meta.get("version").map(|version| version.as_s().unwrap().clone()).unwrap_or_default()
     }
 
-    /// Whether A's commit has arrived.
+    /// Whether A's commit is published.
     fn is_committed(&self) -> bool {
         self.content == "two"
     }
 
-    /// Whether A's render has begun, beside the one before it.
+    /// Whether A's render has begun, after the first one.
     fn is_rendering(&self) -> bool {
         self.renders > 1
     }
@@ -120,7 +122,7 @@ impl Stored {
     }
 }
 
-/// The outcomes, of which each message has one.
+/// The outcome metrics; each message counts in exactly one.
 const OUTCOMES: [Metric; 9] = [
     metrics::COMMITTED,
     metrics::UNCHANGED,
@@ -152,7 +154,7 @@ impl Pair {
 
     async fn check_at(self, awaits: u32) -> Stop {
         let at = format!("{self:?}, await {awaits}");
-        let world = telling().await;
+        let world = notifying_world().await;
         let first = world.sandbox().await;
         world.publish(&first, PAGE, &["one"]).await;
         pause(100).await;
@@ -165,7 +167,7 @@ impl Pair {
         let a = world.sandbox_on(Make::default(), clock.clock());
         let event = a.receive().await;
         let same_event = event.clone();
-        // Its timers are set for as much longer as they will not run; its deadline is not.
+        // The timers are set longer by the time they stand still; the deadline is not.
         clock.step(-clock.stop_ms());
         let mut work = Box::pin(a.handle(event, time() + clock.stop()));
         assert!(polled(&mut work, 1).await.is_none(), "{at}");
@@ -182,7 +184,7 @@ impl Pair {
         world.origin.breaks(Breaks::No);
         pause(AFTER_B_S).await;
         let before = Stored::of(&world, &key).await;
-        let told_before = heard(&world).0;
+        let received_before = versions_received(&world);
 
         clock.stood_still();
         if self.stopped == Stopped::Clocks {
@@ -194,9 +196,9 @@ impl Pair {
         self.check_published(&at, &stopped, &before, &after, acked);
         self.check_rights(&at, &world, &stopped, &before, &after);
         self.check_metrics(&at, &a, &stopped, &after, acked);
-        self.check_notifications(&at, &world, &stopped, &before, &told_before, acked);
+        self.check_notifications(&at, &world, &stopped, &before, &received_before, acked);
 
-        // Whatever A left, the next delivery finishes.
+        // The next delivery completes whatever A left undone.
         pause(AFTER_B_S).await;
         let next = world.sandbox().await;
         world.drain(&next, Duration::from_secs(7_200)).await;
@@ -210,9 +212,9 @@ impl Pair {
             "{at}: a notification is pending"
         );
         let published = [&stopped, &before, &after, &end].map(Stored::version);
-        let known = heard(&world).0;
-        let unknown: Vec<_> = known.iter().filter(|version| !published.contains(version)).collect();
-        // B's commit may be A's: the version between two snapshots that nobody saw.
+        let received = versions_received(&world);
+        let unknown: Vec<_> = received.iter().filter(|version| !published.contains(version)).collect();
+        // At most one: a version that was replaced between two snapshots.
         assert!(unknown.len() <= 1, "{at}: subscribers received versions that were never published: {unknown:?}");
         if stopped.has_rights() { Stop::WithRights } else { Stop::Otherwise }
     }
@@ -221,7 +223,7 @@ impl Pair {
         world.origin.content(if self.ends == Ends::Unchanged { "one" } else { "three" });
         world.origin.breaks(if self.ends == Ends::Failure { Breaks::Unreachable } else { Breaks::No });
         if self.ends == Ends::Foreign {
-            let attempt = Attempt { lease_s: 30, render: Duration::from_secs(2), dies: Dies::Never };
+            let attempt = Attempt { lease_s: 30, render: Duration::from_secs(2), crash: CrashPoint::Never };
             assert_eq!(publish(world, PAGE, attempt, || "three".to_owned()).await, Ended::Published);
             return;
         }
@@ -238,7 +240,7 @@ impl Pair {
                 b.handle(event, time()).await.unwrap();
             }
             Ends::Claimed => {
-                // The claim, its takeover; the lease is not taken any more.
+                // After the claim and its takeover; the lease is never acquired.
                 b.inject(On::every("PutItem").after(2), Fault::Hang);
                 let _ = tokio::time::timeout(Duration::from_secs(1), b.handle(event, time())).await;
             }
@@ -248,12 +250,12 @@ impl Pair {
         }
     }
 
-    /// I1 and I2: nothing older is published over something newer, and nothing is acked that is not covered.
+    /// I1 and I2: an older render never replaces a newer one, and only covered requests are acked.
     fn check_published(self, at: &str, stopped: &Stored, before: &Stored, after: &Stored, acked: bool) {
         let new_render = after.content == "four";
         assert!(after.content == before.content || new_render, "{at}: {:?} over {:?}", after.content, before.content);
         if stopped.has_rights() {
-            assert_eq!(after.meta, before.meta, "{at}: META was looked up before B");
+            assert_eq!(after.meta, before.meta, "{at}: A's lookup of META was before B");
         }
         if acked {
             let covered = covers(&after.content, self.ends) || stopped.is_committed();
@@ -261,7 +263,7 @@ impl Pair {
         }
     }
 
-    /// An overtaken worker changes nothing that is another's, and keeps nothing that is its own.
+    /// A resumed worker changes nothing that B owns, and keeps neither its claim nor its lease.
     fn check_rights(self, at: &str, world: &World, stopped: &Stored, before: &Stored, after: &Stored) {
         let left_by_b = !stopped.has_rights() && after.lock == before.lock;
         assert!(after.lock.is_none() || left_by_b, "{at}: A keeps the lease: {:?}", after.lock);
@@ -270,17 +272,17 @@ impl Pair {
         if !stopped.has_rights() {
             return;
         }
-        assert_eq!(after.health, before.health, "{at}: B has the last word on failures");
+        assert_eq!(after.health, before.health, "{at}: B's failure state stays");
         if self.message == Message::Same && self.ends != Ends::Foreign {
             assert_eq!(after.req, before.req, "{at}: the request is B's");
         }
         let completed = |req: &Option<Item>| req.as_ref().is_some_and(|req| text(req, "status") == "COMPLETED");
-        assert!(completed(&after.req) || !completed(&before.req), "{at}: completed, and not any more");
+        assert!(completed(&after.req) || !completed(&before.req), "{at}: no longer completed");
     }
 
-    /// One message, one outcome, and the right one.
+    /// One message has one outcome, and the expected one.
     fn check_metrics(self, at: &str, a: &Sandbox, stopped: &Stored, after: &Stored, acked: bool) {
-        // A commit whose notification could not be sent is counted, and its message comes again.
+        // A commit with a pending notification counts as committed, and its message is redelivered.
         let unnotified = a.total(metrics::NOTIFICATIONS_PENDING) > 0;
         let counts =
             |metric: &&Metric| a.total(**metric) > 0 && !(unnotified && metric.name == metrics::COMMITTED.name);
@@ -292,7 +294,7 @@ impl Pair {
         }
         let expected = match (self.stopped, self.a_fails && stopped.is_rendering(), self.message, self.ends) {
             (_, true, ..) => vec!["failed"],
-            // Too late, and it knows; a render that was not begun yet counts as one that took too long.
+            // A sees that it is late; a render that has not begun counts as timed out.
             (Stopped::Timers, ..) => vec!["busy", "failed"],
             (Stopped::Clocks, _, _, Ends::Foreign) => vec!["superseded"],
             (Stopped::Clocks, _, Message::Same, _) => vec!["busy"],
@@ -305,7 +307,7 @@ impl Pair {
         assert_eq!(acked, outcome == "already_covered", "{at}: {outcome} over {:?}", after.content);
     }
 
-    /// What B could not send, A sends before its message is acked, unless it has published itself.
+    /// A sends B's pending notification before A's message is acked, unless A itself has published.
     fn check_notifications(
         self,
         at: &str,
@@ -315,7 +317,7 @@ impl Pair {
         received: &BTreeSet<String>,
         acked: bool,
     ) {
-        let now = heard(world).0;
+        let now = versions_received(world);
         assert!(now.is_superset(received), "{at}");
         if acked && self.ends == Ends::Unnotified && !stopped.is_committed() {
             assert!(now.contains(&before.version()), "{at}: acked, and B's notification is still pending");
@@ -323,34 +325,34 @@ impl Pair {
     }
 }
 
-/// Where A was stopped.
+/// A's state when it was stopped.
 enum Stop {
-    /// With its claim and its lease.
+    /// It held its claim and its lease.
     WithRights,
-    /// Before it had both, or after it gave them up.
+    /// It did not hold both yet, or had released them.
     Otherwise,
-    /// Nowhere: it was over.
+    /// It had already finished.
     Over,
 }
 
-/// Whether the content was rendered after A's message was sent, by one of our workers.
+/// Whether one of our workers rendered the content after A's message was sent.
 fn covers(content: &str, ends: Ends) -> bool {
     match content {
         "two" | "three" | "four" => true,
         // B rendered it again.
         "one" => ends == Ends::Unchanged,
-        // A foreign row covers nobody.
+        // A foreign row covers no request.
         _ => false,
     }
 }
 
-/// A's clocks.
+/// A's wall clock and monotonic clock.
 struct StoppedClock {
     aws: Clock,
     started: Instant,
-    /// By how much the wall clock is ahead.
+    /// Offset of the wall clock.
     ahead_ms: Arc<AtomicI64>,
-    /// For how long the monotonic clock has stood still.
+    /// Time during which the monotonic clock stood still.
     stood_ms: Arc<AtomicI64>,
 }
 
@@ -360,7 +362,7 @@ impl StoppedClock {
         Self { aws: world.clock.clone(), started, ahead_ms: Arc::default(), stood_ms: Arc::default() }
     }
 
-    /// How long A stands still, with time to spare for B.
+    /// Duration of A's stop, with time to spare for B.
     fn stop(&self) -> Duration {
         Duration::from_secs(UNTIL_B_S + AFTER_B_S + 20)
     }
@@ -369,7 +371,7 @@ impl StoppedClock {
         i64::try_from(self.stop().as_millis()).unwrap()
     }
 
-    /// Sets the wall clock.
+    /// Steps the wall clock.
     fn step(&self, by_ms: i64) {
         self.ahead_ms.fetch_add(by_ms, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! From a path to the template that answers for it.
+//! Maps a path to the template that renders it.
 
 use everfresh_core::domain::page_key::CanonicalPath;
 use percent_encoding::percent_decode_str;
@@ -17,7 +17,7 @@ const CONTENT_TYPES: [(&str, &str); 8] = [
     ("xml", "application/xml"),
 ];
 
-/// The type of a template's output; none if it cannot be a page.
+/// The content type of a template's output; `None` if the template cannot be a page.
 pub(super) fn content_type(name: &str) -> Option<&'static str> {
     let extension = extension(name);
     CONTENT_TYPES.iter().find(|(known, _)| *known == extension).map(|(_, content_type)| *content_type)
@@ -37,13 +37,13 @@ pub(super) fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// The most specific template: compared from the left, a name goes before `_`.
+/// The most specific template. Compared from the left, a literal name ranks before `_`.
 pub(super) fn page<'n>(names: &'n Names, segments: &[String]) -> Option<&'n str> {
     let ranked = names.iter().filter_map(|name| Some((rank(name, segments)?, name.as_str())));
     ranked.min().map(|(_, name)| name)
 }
 
-/// How closely a template fits, segment by segment; none if it does not.
+/// How closely a template matches, segment by segment; `None` if it does not.
 fn rank(name: &str, segments: &[String]) -> Option<Vec<Fit>> {
     if name == DATA || name == NOT_FOUND || content_type(name).is_none() {
         return None;
@@ -66,7 +66,7 @@ fn rank(name: &str, segments: &[String]) -> Option<Vec<Fit>> {
 enum Fit {
     /// The file of exactly this name.
     File,
-    /// The name, with or without `.html` added.
+    /// The name, with or without an added `.html`.
     Name,
     /// `_`.
     Any,
@@ -75,7 +75,7 @@ enum Fit {
 fn fit(part: &str, segment: &str) -> Option<Fit> {
     match part {
         "_" if !segment.is_empty() => Some(Fit::Any),
-        // Not for readers: layouts, fragments, hidden files.
+        // Not pages: layouts, fragments, hidden files.
         _ if part.starts_with(['_', '.']) => None,
         _ => (part == segment).then_some(Fit::Name),
     }
@@ -86,7 +86,8 @@ fn fit_file(file: &str, segment: &str) -> Option<Fit> {
     match stem {
         Some("index") => segment.is_empty().then_some(Fit::Name),
         Some(stem) if !stem.is_empty() => fit(stem, segment),
-        // An address with an extension is the file of that name. `.html` is not among them: each page has one address.
+        // A path with an extension is the file of that name, except `.html`: each page has one
+        // path.
         Some(_) => None,
         None => fit(file, segment).map(|_| Fit::File),
     }
@@ -120,7 +121,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_most_specific_template_answers() {
+    fn most_specific_template_is_selected() {
         for (path, template) in [
             ("/", "index.html"),
             ("/about", "about.html"),
@@ -138,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_on_the_left_goes_before_one_on_the_right() {
+    fn left_literal_ranks_before_right_literal() {
         assert_eq!(found(&["_/b.html", "a/_.html"], "/a/b").as_deref(), Some("a/_.html"));
         assert_eq!(found(&["feed.xml.html", "feed.xml"], "/feed.xml").as_deref(), Some("feed.xml"));
     }
 
     #[test]
-    fn layouts_data_and_the_404_page_are_no_pages() {
+    fn layouts_data_and_404_template_are_not_pages() {
         for path in
             ["/404", "/_layout", "/_", "/data.json", "/logo.png", "/about.html", "/index", "/docs", "/about/", "/a/b/c"]
         {

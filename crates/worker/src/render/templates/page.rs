@@ -1,4 +1,4 @@
-//! One render, in the template process.
+//! One render, inside the template process.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,13 +18,13 @@ use super::source::{Names, Source};
 pub(super) const DATA: &str = "data.json";
 pub(super) const NOT_FOUND: &str = "404.html";
 
-/// Instructions that one render may take: a fraction of a second, and far more than a page needs.
+/// MiniJinja instructions per render: a fraction of a second, and far more than a page needs.
 const FUEL: u64 = 1_000_000;
 
-/// Depth of nesting; an include counts ten, a macro call four.
+/// Nesting depth; an include counts ten, a macro call four.
 const MAX_DEPTH: usize = 200;
 
-/// What the worker hands to the template process.
+/// Input of the template process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) source: Source,
@@ -35,47 +35,46 @@ pub(super) struct Job {
     pub(super) max_bytes: u64,
 }
 
-/// What the template process says first, as one line of JSON. A page's body follows.
+/// Output of the template process: one line of JSON, followed by the body of a page.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum Output {
     Page { status: u16, content_type: String },
     TooLarge,
     Failed { why: String },
 }
 
-/// Why the templates gave no page.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TemplateError {
-    #[error("cannot read {}: render.templates names a folder beside everfresh.toml", path.display())]
+    #[error("cannot read {}: render.templates names a folder next to everfresh.toml", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("data.json is not JSON")]
     Data(#[source] serde_json::Error),
-    #[error("a template does not render")]
+    #[error("template error")]
     Template(#[source] minijinja::Error),
     #[error("the page is larger than allowed")]
     TooLarge,
     #[error("the path is not in canonical form")]
     Path,
-    /// As the template process tells it.
+    /// The error text that the template process returned.
     #[error("{0}")]
     Failed(String),
-    #[error("the template process cannot be started or talked to")]
+    #[error("the template process cannot be started, or its pipes failed")]
     Process(#[source] io::Error),
-    #[error("the template process was ended by signal {signal}: {hint}")]
+    #[error("the template process was killed by signal {signal}: {hint}")]
     Ended { signal: i32, hint: String },
-    #[error("the template process gave no answer ({0})")]
-    NoAnswer(String),
+    #[error("the template process returned no result ({0})")]
+    NoOutput(String),
 }
 
-/// Renders the page. Never panics on a template's account; what it needs in memory and time is bounded by the process it runs in.
-pub(super) fn render(job: Job) -> (Answer, Vec<u8>) {
+/// Renders the page. A template cannot make it panic; the process limits bound its memory and time.
+pub(super) fn render(job: Job) -> (Output, Vec<u8>) {
     match try_render(job) {
         Ok((status, name, body)) => {
             let content_type = lookup::content_type(&name).unwrap_or("text/html; charset=utf-8").to_owned();
-            (Answer::Page { status, content_type }, body)
+            (Output::Page { status, content_type }, body)
         }
-        Err(TemplateError::TooLarge) => (Answer::TooLarge, Vec::new()),
-        Err(error) => (Answer::Failed { why: causes(&error) }, Vec::new()),
+        Err(TemplateError::TooLarge) => (Output::TooLarge, Vec::new()),
+        Err(error) => (Output::Failed { why: causes(&error) }, Vec::new()),
     }
 }
 
@@ -106,10 +105,10 @@ fn try_render(job: Job) -> Result<(u16, String, Vec<u8>), TemplateError> {
     Ok((404, "404.txt".to_owned(), b"Not found\n".to_vec()))
 }
 
-/// The most of an error that is told: one may quote a value of any size.
+/// Error texts are truncated to this length: one may quote a value of any size.
 const MAX_CAUSES_CHARS: usize = 2000;
 
-/// An error and what caused it, in one line.
+/// The error and its sources in one line.
 fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -128,10 +127,10 @@ struct Site {
 }
 
 impl Site {
-    /// The rendered template; none if it called `not_found()`.
+    /// The rendered template; `None` if it called `not_found()`.
     fn body(&self, name: &str) -> Result<Option<Vec<u8>>, TemplateError> {
-        let gave_up = Arc::new(AtomicBool::new(false));
-        let environment = self.environment(Arc::clone(&gave_up));
+        let not_found_called = Arc::new(AtomicBool::new(false));
+        let environment = self.environment(Arc::clone(&not_found_called));
         let mut output = Capped { bytes: Vec::new(), max_bytes: self.max_bytes, over: false };
         let rendered = environment
             .get_template(name)
@@ -139,19 +138,19 @@ impl Site {
         match rendered {
             Ok(()) => Ok(Some(output.bytes)),
             Err(_) if output.over => Err(TemplateError::TooLarge),
-            Err(_) if gave_up.load(Ordering::Relaxed) => Ok(None),
+            Err(_) if not_found_called.load(Ordering::Relaxed) => Ok(None),
             Err(error) => Err(TemplateError::Template(error)),
         }
     }
 
-    fn environment(&self, gave_up: Arc<AtomicBool>) -> Environment<'static> {
+    fn environment(&self, not_found_called: Arc<AtomicBool>) -> Environment<'static> {
         let mut environment = Environment::new();
         environment.set_fuel(Some(FUEL));
         environment.set_recursion_limit(MAX_DEPTH);
         environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
         environment.set_auto_escape_callback(auto_escape);
         environment.add_function("not_found", move || -> Result<Value, minijinja::Error> {
-            gave_up.store(true, Ordering::Relaxed);
+            not_found_called.store(true, Ordering::Relaxed);
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, "not_found() was called"))
         });
         let (source, names) = (Arc::clone(&self.source), Arc::clone(&self.names));
@@ -159,7 +158,7 @@ impl Site {
             let unreadable = |error: TemplateError| {
                 minijinja::Error::new(ErrorKind::InvalidOperation, "the template cannot be read").with_source(error)
             };
-            // Only what the folder's own listing holds: no other name reaches the file system.
+            // Only names from the folder's listing: no other name reaches the file system.
             if names.contains(name) { source.read(name).map(Some).map_err(unreadable) } else { Ok(None) }
         });
         environment
@@ -197,7 +196,7 @@ fn auto_escape(name: &str) -> AutoEscape {
     }
 }
 
-/// Takes what fits and refuses the rest.
+/// A writer that fails once `max_bytes` would be exceeded.
 struct Capped {
     bytes: Vec<u8>,
     max_bytes: u64,

@@ -1,4 +1,4 @@
-//! Where templates are read from.
+//! Where templates are read from: a folder or memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirEntry};
@@ -19,7 +19,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Everything that may be read. Hidden files and symbolic links are left out.
+    /// All readable templates, without hidden files and symbolic links.
     pub(super) fn names(&self) -> Result<Names, TemplateError> {
         match self {
             Source::Memory(templates) => Ok(templates.keys().cloned().collect()),
@@ -31,7 +31,7 @@ impl Source {
         }
     }
 
-    /// The text of one of [`Source::names`]. Give it no other name: it is not checked again.
+    /// The text of one of [`Source::names`]. Does not check the name: pass no other one.
     pub(super) fn read(&self, name: &str) -> Result<String, TemplateError> {
         match self {
             Source::Memory(templates) => {
@@ -53,7 +53,7 @@ fn collect(folder: &Path, prefix: &str, names: &mut Names) -> Result<(), Templat
         let Some(name) = visible_name(&entry) else {
             continue;
         };
-        // The type of the entry itself: a link is neither a file nor a folder here.
+        // The entry's own type: a symbolic link is neither a file nor a folder.
         let kind = entry.file_type().map_err(failed)?;
         if kind.is_dir() {
             collect(&entry.path(), &format!("{prefix}{name}/"), names)?;

@@ -1,4 +1,5 @@
-//! Origins that answer badly, late or not at all: the last good page stays, and the origin is left in peace.
+//! Origins with bad, late or no responses: the last good page stays, and the cooldown spares the
+//! origin.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -11,8 +12,8 @@ const STRICT: &str = "/strict";
 const LONG: Duration = Duration::from_secs(7_200);
 const HTML: (&str, &str) = ("content-type", "text/html");
 
-/// A world in which `path` is published with this content, and has become stale.
-async fn with_a_good_page(path: &str, content: &str) -> (World, Sandbox) {
+/// A world in which `path` is published with this content and is stale.
+async fn published_page(path: &str, content: &str) -> (World, Sandbox) {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.answers(200, &[HTML], content);
@@ -25,14 +26,14 @@ async fn with_a_good_page(path: &str, content: &str) -> (World, Sandbox) {
 type Misbehaviour = (&'static str, fn(&World), &'static str);
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_page_for_everybody_leaves_the_last_good_one_in_place() {
+async fn unpublishable_response_keeps_the_last_good_page() {
     let cases: [Misbehaviour; 17] = [
         ("500", |world| world.origin.answers(500, &[HTML], "broken"), "origin_status"),
         ("503", |world| world.origin.answers(503, &[HTML], "broken"), "origin_status"),
         ("204", |world| world.origin.answers(204, &[], ""), "origin_status"),
         ("206", |world| world.origin.answers(206, &[HTML], "part"), "origin_status"),
         ("302", |world| world.origin.answers(302, &[("location", "/products/1")], ""), "origin_status"),
-        ("401", |world| world.origin.answers(401, &[HTML], "who are you"), "origin_status"),
+        ("401", |world| world.origin.answers(401, &[HTML], "unauthorized"), "origin_status"),
         ("empty", |world| world.origin.answers(200, &[HTML], ""), "gate"),
         (
             "301 to another site",
@@ -50,7 +51,7 @@ async fn an_answer_that_is_no_page_for_everybody_leaves_the_last_good_one_in_pla
         ("unreachable", |world| world.origin.breaks(Breaks::Unreachable), "origin_unreachable"),
     ];
     for (case, misbehave, class) in cases {
-        let (world, sandbox) = with_a_good_page(PAGE, "good").await;
+        let (world, sandbox) = published_page(PAGE, "good").await;
         let before = world.meta(PAGE).await.unwrap();
         misbehave(&world);
         let id = world.enqueue(PAGE).await;
@@ -82,7 +83,7 @@ async fn an_answer_that_is_no_page_for_everybody_leaves_the_last_good_one_in_pla
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_found_gone_and_moved_are_published_for_a_short_while() {
+async fn not_found_gone_and_moved_are_published_with_a_short_life() {
     let cases: [(u16, &[(&str, &str)]); 4] = [
         (404, &[HTML]),
         (410, &[HTML]),
@@ -90,7 +91,7 @@ async fn not_found_gone_and_moved_are_published_for_a_short_while() {
         (308, &[("location", "https://www.acme.example/products/1")]),
     ];
     for (status, headers) in cases {
-        let (world, sandbox) = with_a_good_page(PAGE, "good").await;
+        let (world, sandbox) = published_page(PAGE, "good").await;
         world.origin.answers(status, headers, "not here");
         world.enqueue(PAGE).await;
         sandbox.turn().await;
@@ -98,7 +99,7 @@ async fn not_found_gone_and_moved_are_published_for_a_short_while() {
         assert_eq!(number(&meta, "status"), u64::from(status));
         assert!((1..=30).contains(&number(&meta, "revalidate_seconds")), "{status}");
         assert_eq!(world.published(PAGE).await.unwrap(), "not here");
-        assert!(world.health(PAGE).await.is_empty(), "{status} is no failure");
+        assert!(world.health(PAGE).await.is_empty(), "{status} counts as no failure");
         pause(31).await;
         world.origin.answers(200, &[HTML], "here again");
         world.enqueue_as(PAGE, "expired").await;
@@ -108,13 +109,13 @@ async fn not_found_gone_and_moved_are_published_for_a_short_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_origin_that_never_answers_is_given_up_in_time_to_say_so() {
-    let (world, sandbox) = with_a_good_page(PAGE, "good").await;
+async fn hanging_origin_times_out_before_the_function_does() {
+    let (world, sandbox) = published_page(PAGE, "good").await;
     world.origin.breaks(Breaks::Hangs);
     let id = world.enqueue(PAGE).await;
     let before_ms = world.now_ms();
     sandbox.turn().await;
-    assert!(world.now_ms() - before_ms < 55_000, "within the render deadline, not the function's time-out");
+    assert!(world.now_ms() - before_ms < 55_000, "the render deadline applies, not the function's timeout");
     let record = world.req(PAGE, &id).await.unwrap();
     assert_eq!((text(&record, "status"), text(&record, "error_class")), ("FAILED".into(), "origin_timeout".into()));
     assert_eq!(world.published(PAGE).await.unwrap(), "good");
@@ -126,12 +127,12 @@ async fn an_origin_that_never_answers_is_given_up_in_time_to_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_routes_own_gate_keeps_what_is_too_small_shrunk_or_incomplete_out() {
+async fn route_gate_refuses_small_shrunk_and_incomplete_pages() {
     let good = format!("<html>{}</html>", "content ".repeat(20));
     for (case, body) in
         [("too small", "<b></html>"), ("shrunk", "<html>content content</html>"), ("cut off", &good[..good.len() - 7])]
     {
-        let (world, sandbox) = with_a_good_page(STRICT, &good).await;
+        let (world, sandbox) = published_page(STRICT, &good).await;
         world.origin.content(body);
         let id = world.enqueue(STRICT).await;
         sandbox.turn().await;
@@ -145,7 +146,7 @@ async fn a_routes_own_gate_keeps_what_is_too_small_shrunk_or_incomplete_out() {
 
 #[tokio::test(start_paused = true)]
 async fn during_cooldown_expired_requests_are_acked_and_changed_ones_wait() {
-    let (world, sandbox) = with_a_good_page(PAGE, "good").await;
+    let (world, sandbox) = published_page(PAGE, "good").await;
     world.origin.breaks(Breaks::Unreachable);
     world.enqueue(PAGE).await;
     sandbox.turn().await;
@@ -155,10 +156,10 @@ async fn during_cooldown_expired_requests_are_acked_and_changed_ones_wait() {
     let prewarm = world.enqueue_as(PAGE, "prewarm").await;
     let changed = world.enqueue(PAGE).await;
     sandbox.turn().await;
-    assert_eq!(world.origin.renders(), renders, "the origin is left alone");
-    assert_eq!(world.waiting().await, 2, "the two that changed");
+    assert_eq!(world.origin.renders(), renders, "the origin gets no request");
+    assert_eq!(world.waiting().await, 2, "the two changed requests");
     for id in [&expired, &prewarm, &changed] {
-        assert_eq!(world.status(PAGE, id).await, "absent", "and nothing is written");
+        assert_eq!(world.status(PAGE, id).await, "absent", "nothing is written");
     }
     world.origin.breaks(Breaks::No);
     world.origin.content("better");
@@ -170,12 +171,12 @@ async fn during_cooldown_expired_requests_are_acked_and_changed_ones_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_origin_that_stays_down_is_asked_ever_less_often() {
-    let (world, _) = with_a_good_page(PAGE, "good").await;
+async fn cooldown_grows_while_the_origin_stays_down() {
+    let (world, _) = published_page(PAGE, "good").await;
     let sandbox = world.sandbox_with(Make { max_attempts: 50, ..Make::default() });
     world.origin.breaks(Breaks::Unreachable);
     let before = world.origin.renders();
-    // Ten minutes of readers and changes, several a second at times.
+    // Ten minutes of expired and changed requests.
     for minute in 0..10 {
         for _ in 0..10 {
             world.enqueue(PAGE).await;
@@ -185,8 +186,8 @@ async fn an_origin_that_stays_down_is_asked_ever_less_often() {
             sandbox.turn().await;
             pause(2).await;
         }
-        let asked = world.origin.renders() - before;
-        assert!(asked <= 4 + minute, "{asked} renders after minute {minute}");
+        let renders = world.origin.renders() - before;
+        assert!(renders <= 4 + minute, "{renders} renders after minute {minute}");
     }
     assert!(number(&world.health(PAGE).await, "failures") >= 5);
     assert_eq!(world.published(PAGE).await.unwrap(), "good");
@@ -195,12 +196,12 @@ async fn an_origin_that_stays_down_is_asked_ever_less_often() {
     world.drain(&sandbox, LONG).await;
     assert_eq!(world.published(PAGE).await.unwrap(), "better");
     assert!(world.health(PAGE).await.is_empty() || !world.health(PAGE).await.contains_key("failures"));
-    assert!(world.dead_letters().await.is_empty(), "waiting is no attempt");
+    assert!(world.dead_letters().await.is_empty(), "waiting counts as no attempt");
     assert!(sandbox.total(metrics::FAILED) > 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_for_a_page_that_was_never_published_publishes_nothing() {
+async fn failed_first_render_publishes_nothing() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.answers(500, &[HTML], "broken");
@@ -208,7 +209,7 @@ async fn a_failure_for_a_page_that_was_never_published_publishes_nothing() {
     sandbox.turn().await;
     assert!(world.meta(PAGE).await.is_none());
     assert!(world.objects().await.is_empty());
-    // A reader waits for it: during cooldown the wish is acked, afterwards it is tried.
+    // A reader's request is acked during the cooldown and rendered afterwards.
     world.enqueue_as(PAGE, "expired").await;
     sandbox.turn().await;
     assert_eq!(world.origin.renders(), 1);

@@ -1,4 +1,4 @@
-//! Foreign rows that cannot be read: they keep nobody from regenerating the page.
+//! Foreign rows that cannot be parsed do not prevent regeneration.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -13,12 +13,12 @@ const PAGE: &str = "/products/42";
 type Row = Vec<(&'static str, AttributeValue)>;
 
 fn foreign(replaced: &[(&'static str, AttributeValue)]) -> Row {
-    let whole = [("s3_key", s("acme/theirs.html")), ("generated_at", n(1_700_000_000)), ("revalidate_seconds", n(60))];
+    let whole = [("s3_key", s("acme/foreign.html")), ("generated_at", n(1_700_000_000)), ("revalidate_seconds", n(60))];
     let kept = whole.into_iter().filter(|(name, _)| replaced.iter().all(|(other, _)| other != name));
     kept.chain(replaced.iter().cloned()).collect()
 }
 
-/// META rows without a version, each with something that is not what it must be.
+/// META rows without a version, each with a missing or invalid attribute.
 fn unreadable() -> Vec<Row> {
     vec![
         foreign(&[("generated_at", decimal("-5"))]),
@@ -28,10 +28,10 @@ fn unreadable() -> Vec<Row> {
         foreign(&[("ttl", s("soon"))]),
         foreign(&[("s3_key", list(vec![s("acme/x")]))]),
         foreign(&[("headers", s("none"))]),
-        vec![("s3_key", s("acme/theirs.html")), ("generated_at", n(1_700_000_000))],
+        vec![("s3_key", s("acme/foreign.html")), ("generated_at", n(1_700_000_000))],
         vec![("current_sk", n(5))],
         vec![],
-        foreign(&[("current_sk", s("VER#theirs")), ("revalidate_seconds", s("long"))]),
+        foreign(&[("current_sk", s("VER#foreign")), ("revalidate_seconds", s("long"))]),
     ]
 }
 
@@ -56,36 +56,36 @@ async fn unreadable_foreign_row_is_replaced_by_the_next_render() {
 async fn pointer_to_an_unreadable_version_row_is_replaced() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.put(&world.pk(PAGE), "META", &[("current_sk", s("VER#theirs"))]).await;
-    world.put(&world.pk(PAGE), "VER#theirs", &foreign(&[("generated_at", s("yesterday"))])).await;
+    world.put(&world.pk(PAGE), "META", &[("current_sk", s("VER#foreign"))]).await;
+    world.put(&world.pk(PAGE), "VER#foreign", &foreign(&[("generated_at", s("yesterday"))])).await;
     world.enqueue(PAGE).await;
     sandbox.turn().await;
     assert_eq!(world.published(PAGE).await.as_deref(), Some("one"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_row_that_changed_during_the_render_is_not_overwritten() {
+async fn unreadable_row_changed_during_the_render_is_not_overwritten() {
     for attribute in ["s3_key", "generated_at", "etag"] {
         let world = World::new().await;
         let sandbox = world.sandbox().await;
         world.origin.takes(Duration::from_secs(5));
         world.put(&world.pk(PAGE), "META", &foreign(&[("ttl", s("soon"))])).await;
         world.enqueue(PAGE).await;
-        let theirs = foreign(&[("ttl", s("soon")), (attribute, s("newer"))]);
+        let changed = foreign(&[("ttl", s("soon")), (attribute, s("newer"))]);
         tokio::join!(sandbox.turn(), async {
             pause(2).await;
-            world.put(&world.pk(PAGE), "META", &theirs).await;
+            world.put(&world.pk(PAGE), "META", &changed).await;
         });
         assert_eq!(sandbox.total(metrics::COMMITTED), 0, "{attribute}");
         assert_eq!(text(&world.meta(PAGE).await.unwrap(), attribute), "newer");
-        // The next delivery sees that row.
+        // The next delivery reads the new row.
         world.drain(&sandbox, Duration::from_secs(600)).await;
         assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "{attribute}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_row_of_ours_is_left_alone() {
+async fn unreadable_own_row_is_not_overwritten() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let version = Version::next(world.now_ms(), None, None, 7).to_string();
@@ -95,11 +95,11 @@ async fn unreadable_row_of_ours_is_left_alone() {
     sandbox.turn().await;
     assert_eq!(sandbox.total(metrics::COMMITTED), 0);
     assert_eq!(text(&world.meta(PAGE).await.unwrap(), "version"), version);
-    assert_eq!(world.waiting().await, 1, "it is not lost either");
+    assert_eq!(world.waiting().await, 1, "the message is not lost");
 }
 
 #[tokio::test(start_paused = true)]
-async fn version_at_the_end_of_its_digits_is_followed_by_a_readable_one() {
+async fn version_near_the_maximum_is_followed_by_a_valid_one() {
     for last in ["9999999999999998-ffffffff", "9999999999999999-00000000"] {
         let world = World::new().await;
         let sandbox = world.sandbox().await;
@@ -116,7 +116,7 @@ async fn version_at_the_end_of_its_digits_is_followed_by_a_readable_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_very_last_version_is_reported_and_not_overwritten() {
+async fn maximum_version_is_reported_and_not_overwritten() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.put(&world.pk(PAGE), "META", &foreign(&[("version", s("9999999999999999-ffffffff"))])).await;
@@ -129,7 +129,7 @@ async fn the_very_last_version_is_reported_and_not_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreign_rows_between_ours_hide_nothing() {
+async fn large_foreign_rows_between_ours_do_not_hide_ours() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;

@@ -1,13 +1,13 @@
-//! A log that cannot be written costs nothing but the log.
+//! A log that cannot be written does not affect the worker.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io;
 
 use everfresh_testing::World;
 
-struct Broken;
+struct FullDisk;
 
-impl io::Write for Broken {
+impl io::Write for FullDisk {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
         Err(io::Error::other("the disk is full"))
     }
@@ -18,8 +18,8 @@ impl io::Write for Broken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_sink_that_fails_leaves_the_work_unaffected() {
-    tracing_subscriber::fmt().json().with_writer(|| Broken).init();
+async fn failing_log_sink_does_not_affect_regeneration() {
+    tracing_subscriber::fmt().json().with_writer(|| FullDisk).init();
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue("/products/42").await;

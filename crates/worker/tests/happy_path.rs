@@ -1,4 +1,4 @@
-//! The usual ways through the protocol, and what each costs in calls.
+//! The usual paths through the protocol, and the AWS calls that each makes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use everfresh_testing::{Breaks, START_MS, World, number, text};
 const PAGE: &str = "/products/42";
 
 #[tokio::test(start_paused = true)]
-async fn a_message_becomes_a_published_page() {
+async fn message_publishes_page() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let id = world.enqueue(PAGE).await;
@@ -22,12 +22,12 @@ async fn a_message_becomes_a_published_page() {
     assert_eq!(text(&meta, "path"), PAGE);
     assert!(text(&meta, "s3_key").starts_with("acme/"));
     assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
-    assert!(world.row(&world.pk(PAGE), "LOCK").await.is_none(), "the lease is spent");
+    assert!(world.row(&world.pk(PAGE), "LOCK").await.is_none(), "the lease is released");
     assert_eq!(world.waiting().await, 0, "acked");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_page_costs_five_calls() {
+async fn changed_page_costs_five_calls() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -36,7 +36,7 @@ async fn a_changed_page_costs_five_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unchanged_page_costs_four_and_stores_nothing_new() {
+async fn unchanged_page_costs_four_calls_and_stores_no_body() {
     let world = World::new().await;
     let first = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -50,40 +50,40 @@ async fn an_unchanged_page_costs_four_and_stores_nothing_new() {
     assert_eq!(second.total(metrics::UNCHANGED), 1);
     let after = world.meta(PAGE).await.unwrap();
     assert_eq!(text(&after, "s3_key"), text(&before, "s3_key"));
-    assert!(text(&after, "version") > text(&before, "version"), "it is a version all the same");
+    assert!(text(&after, "version") > text(&before, "version"), "it is still a new version");
     assert_eq!(number(&after, "modified_at"), number(&before, "modified_at"));
-    assert!(number(&after, "generated_at") > number(&before, "generated_at"), "and it is fresh again");
+    assert!(number(&after, "generated_at") > number(&before, "generated_at"), "it is fresh again");
     assert_eq!(world.objects().await.len(), 1);
     assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_covered_request_costs_one_read() {
+async fn covered_request_costs_one_read() {
     let world = World::new().await;
     let first = world.sandbox().await;
     let old = world.enqueue(PAGE).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     world.enqueue(PAGE).await;
-    // Both in one batch: the second message is newer, so the render covers the first by far.
+    // Both in one batch: the render begins well after the first message was sent, and covers it.
     first.turn().await;
     let redelivered =
         world.send_with(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"expired"}}"#), &[]).await;
     let second = world.sandbox().await;
     second.turn().await;
-    assert_eq!(second.operations(), ["Query", "GetItem"], "one read, and the tenant's epoch once a second");
+    assert_eq!(second.operations(), ["Query", "GetItem"], "one read, and the tenant's epoch at most once a second");
     assert_eq!(second.total(metrics::ALREADY_COVERED), 1);
     assert_eq!(world.status(PAGE, &redelivered).await, "absent", "nothing was written");
     assert_ne!(old, redelivered);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_costs_one_read_or_two_within_epsilon() {
+async fn duplicate_within_epsilon_costs_two_reads() {
     let world = World::new().await;
     let first = world.sandbox().await;
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
     world.send(&body).await;
     first.turn().await;
-    // The same request once more, sent while the clocks cannot tell it from the published render.
+    // A duplicate, sent within epsilon of the published render: the clocks cannot order the two.
     world.send(&body).await;
     let close = world.sandbox().await;
     close.turn().await;
@@ -93,7 +93,7 @@ async fn a_duplicate_costs_one_read_or_two_within_epsilon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_page_costs_one_read_and_a_shared_delay() {
+async fn busy_page_costs_one_read_and_one_visibility_change() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(20));
     let first = world.sandbox().await;
@@ -111,7 +111,7 @@ async fn a_busy_page_costs_one_read_and_a_shared_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_render_costs_at_most_five_calls() {
+async fn failed_render_costs_five_calls() {
     let world = World::new().await;
     world.origin.breaks(Breaks::Unreachable);
     let sandbox = world.sandbox().await;
@@ -125,7 +125,7 @@ async fn a_failed_render_costs_at_most_five_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_with_history_keeps_its_versions() {
+async fn page_with_history_keeps_its_versions() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     for content in ["one", "two", "two", "three"] {
@@ -136,7 +136,7 @@ async fn a_page_with_history_keeps_its_versions() {
     }
     let rows = world.rows(&world.pk("/kept/1")).await;
     let versions: Vec<&String> = rows.keys().filter(|sk| sk.starts_with("VER#")).collect();
-    assert_eq!(versions.len(), 3, "what did not change gets no row of its own");
+    assert_eq!(versions.len(), 3, "unchanged content gets no version row");
     assert_eq!(text(&rows["META"], "current_sk"), *versions[2]);
     assert_eq!(text(&rows["META"], "s3_key"), text(&rows[versions[2]], "s3_key"));
 }

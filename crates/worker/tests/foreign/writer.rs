@@ -1,44 +1,42 @@
-//! How a helper publishes: it takes the lease by condition, renders, stores the body, and in one transaction puts META whole, with
-//! no condition on it, and deletes its lease, on condition that it still has it. It may die between any two of these steps.
+//! How a foreign writer publishes: it acquires the lease with a condition, renders, stores the
+//! body, and in one transaction replaces META without a condition and deletes its lease if it still
+//! holds it. It may crash between any two of these steps.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{Delete, Put, TransactWriteItem};
 use everfresh_testing::{World, n, s};
 
-/// After which step it dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dies {
+pub(crate) enum CrashPoint {
     AfterAcquire,
     AfterRender,
     AfterUpload,
     Never,
 }
 
-/// One attempt to publish.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     pub(crate) lease_s: u64,
     pub(crate) render: Duration,
-    pub(crate) dies: Dies,
+    pub(crate) crash: CrashPoint,
 }
 
-/// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ended {
-    /// Somebody else has the lease.
-    NotGranted,
-    Died,
-    /// Its lease had run out, or was another's.
+    /// Another writer holds the lease.
+    LeaseHeld,
+    Crashed,
+    /// Its lease had expired or been taken over.
     Refused,
     Published,
 }
 
-/// Publishes what `content` says when the render begins.
+/// Publishes the value of `content` at the start of the render.
 pub(crate) async fn publish(world: &World, path: &str, attempt: Attempt, content: impl Fn() -> String) -> Ended {
     let (pk, table) = (world.pk(path), &world.stack.table);
     let now_s = || world.now_ms() / 1000;
-    let token = format!("helper-{:016x}", fastrand::u64(..));
+    let token = format!("foreign-{:016x}", fastrand::u64(..));
     let acquire = world.clean.dynamodb.put_item().table_name(table);
     let acquire = acquire
         .item("pk", s(&pk))
@@ -51,20 +49,20 @@ pub(crate) async fn publish(world: &World, path: &str, attempt: Attempt, content
         .expression_attribute_names("#exp", "lease_expires_at")
         .expression_attribute_values(":now", n(now_s()));
     if acquire.send().await.is_err() {
-        return Ended::NotGranted;
+        return Ended::LeaseHeld;
     }
-    if attempt.dies == Dies::AfterAcquire {
-        return Ended::Died;
+    if attempt.crash == CrashPoint::AfterAcquire {
+        return Ended::Crashed;
     }
-    let body = format!("{} by them", content());
+    let body = format!("{} by foreign writer", content());
     tokio::time::sleep(attempt.render).await;
-    if attempt.dies == Dies::AfterRender {
-        return Ended::Died;
+    if attempt.crash == CrashPoint::AfterRender {
+        return Ended::Crashed;
     }
     let key = format!("acme/html/{token}.html");
     world.store(&key, &body, &[]).await;
-    if attempt.dies == Dies::AfterUpload {
-        return Ended::Died;
+    if attempt.crash == CrashPoint::AfterUpload {
+        return Ended::Crashed;
     }
     let put = Put::builder()
         .table_name(table)

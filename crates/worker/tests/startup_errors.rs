@@ -1,4 +1,4 @@
-//! A worker that cannot start says what to change, in one line, and does nothing.
+//! A worker that cannot start exits with one log line that names what to change.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -25,7 +25,7 @@ fn start(variables: &[(&str, &str)]) -> String {
     ] {
         command.env(variable, "none");
     }
-    // A region, so that nobody asks the network for one.
+    // Without a region the SDK would query the network for one.
     command.env("AWS_REGION", "us-east-1").envs(variables.iter().copied());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -36,14 +36,14 @@ fn start(variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_wrong_variable_is_named() {
+fn invalid_variable_is_named() {
     assert!(start(&[("EVERFRESH_DEPLOY", "seven")]).contains("EVERFRESH_DEPLOY"));
     assert!(start(&[("EVERFRESH_BUCKET", "")]).contains("EVERFRESH_BUCKET is not set"));
     assert!(start(&[("EVERFRESH_LEASE_MS", "1")]).contains("lease (1 ms)"));
 }
 
 #[test]
-fn a_configuration_that_is_missing_or_wrong_is_named() {
+fn missing_or_invalid_configuration_is_named() {
     assert!(start(&[]).contains("EVERFRESH_CONFIG: none cannot be read"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("everfresh.toml");
@@ -54,7 +54,7 @@ fn a_configuration_that_is_missing_or_wrong_is_named() {
 }
 
 #[test]
-fn an_origin_that_may_not_be_asked_is_named_with_what_allows_it() {
+fn forbidden_origin_is_named_with_the_setting_that_allows_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("everfresh.toml");
     for (address, named) in [
@@ -72,7 +72,7 @@ fn an_origin_that_may_not_be_asked_is_named_with_what_allows_it() {
 const TEMPLATES: &str = "[tenant.acme]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn templates_with_a_configuration_in_s3_are_refused_by_name() {
+async fn templates_with_configuration_in_s3_are_refused() {
     let engines = Engines::memory(Clock::system()).await.unwrap();
     let s3 = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::WORKER).s3;
     s3.create_bucket().bucket("settings").send().await.unwrap();
@@ -86,7 +86,7 @@ async fn templates_with_a_configuration_in_s3_are_refused_by_name() {
             ("AWS_REGION", REGION),
             ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
             ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
-            // Where a worker that starts after all asks for its first batch: nobody answers, so it ends.
+            // A worker that starts despite the error cannot reach this runtime API, and exits.
             ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1"),
             ("AWS_LAMBDA_FUNCTION_NAME", "worker"),
             ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "512"),
@@ -100,7 +100,7 @@ async fn templates_with_a_configuration_in_s3_are_refused_by_name() {
 }
 
 #[test]
-fn a_missing_folder_of_templates_is_named() {
+fn missing_template_folder_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("everfresh.toml");
     fs::write(&file, TEMPLATES).unwrap();

@@ -1,4 +1,4 @@
-//! What a request's record says when the request ends without a commit of its own.
+//! The record of a request that ends without its own commit.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -23,11 +23,11 @@ async fn stages(world: &World, key: &str) -> Vec<Stage> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_given_back_and_then_covered_is_completed() {
+async fn released_claim_is_completed_when_covered() {
     let world = World::new().await;
     let (late, quick) = (world.sandbox().await, world.sandbox().await);
     world.send(&message("late", "changed")).await;
-    // Its lease is taken between lookup and acquire, so that it gives its claim back.
+    // The other worker takes the lease between lookup and acquire, so this one releases its claim.
     late.way.faults().inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(2)));
     world.origin.takes(Duration::from_secs(10));
     tokio::join!(late.turn(), async {
@@ -37,7 +37,7 @@ async fn claim_given_back_and_then_covered_is_completed() {
     });
     assert_eq!(world.status(PAGE, "late").await, "STARTED");
     assert_eq!(stages(&world, "late").await.last(), Some(&Stage::GivenBack));
-    // Another change is rendered, which covers both.
+    // Another change is rendered and covers both requests.
     pause(5).await;
     world.origin.takes(Duration::ZERO);
     world.send(&message("next", "changed")).await;
@@ -48,7 +48,7 @@ async fn claim_given_back_and_then_covered_is_completed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn record_of_a_crashed_worker_is_completed_when_covered() {
+async fn crashed_workers_record_is_completed_when_covered() {
     let world = World::new().await;
     let crashed = world.sandbox().await;
     world.origin.takes(Duration::from_secs(20));
@@ -56,7 +56,7 @@ async fn record_of_a_crashed_worker_is_completed_when_covered() {
     crashed.turn_killed_after(Duration::from_secs(5)).await;
     world.origin.takes(Duration::ZERO);
     pause(100).await;
-    // A request of somebody else is rendered first.
+    // Another request is rendered first.
     let worker = world.sandbox().await.one_by_one();
     world.send(&message("other", "changed")).await;
     world.drain(&worker, Duration::from_secs(2_000)).await;
@@ -65,7 +65,7 @@ async fn record_of_a_crashed_worker_is_completed_when_covered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicting_transaction_on_a_claim_is_contention() {
+async fn transaction_conflict_on_claim_counts_as_contention() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     sandbox.way.faults().inject(On::next("PutItem"), Fault::Conflict);
@@ -77,7 +77,7 @@ async fn conflicting_transaction_on_a_claim_is_contention() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_rejected_without_a_claim_leaves_a_record() {
+async fn request_rejected_without_claim_leaves_a_record() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let held = [("lease_token", s("alive")), ("lease_expires_at", n(world.now_ms() / 1000 + 600))];
@@ -93,7 +93,7 @@ async fn request_rejected_without_a_claim_leaves_a_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejection_after_attempts_is_an_event_of_the_record() {
+async fn rejection_after_attempts_is_recorded_as_event() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.breaks(everfresh_testing::Breaks::Unreachable);
@@ -104,7 +104,7 @@ async fn rejection_after_attempts_is_an_event_of_the_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn same_key_with_other_inputs_is_rejected_in_one_batch() {
+async fn key_conflict_within_one_batch_is_rejected() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(&message("k", "changed")).await;
@@ -116,8 +116,8 @@ async fn same_key_with_other_inputs_is_rejected_in_one_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn same_key_with_other_inputs_is_rejected_where_the_record_is_read() {
-    // Too close to tell: the record is read at the first delivery.
+async fn key_conflict_is_rejected_when_the_record_is_read() {
+    // Too close: the record is read at the first delivery.
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(&message("k", "expired")).await;
@@ -125,7 +125,7 @@ async fn same_key_with_other_inputs_is_rejected_where_the_record_is_read() {
     world.send(&message("k", "changed")).await;
     sandbox.turn().await;
     assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
-    // Covered: the record is read if the message was delivered before.
+    // Covered: the record is read at a redelivery.
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(&message("k", "changed")).await;
