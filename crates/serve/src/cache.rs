@@ -1,7 +1,7 @@
 //! The instance's memory of pages: snapshots of their rows, and bodies.
 //!
-//! A snapshot is served without a read for `EVERFRESH_CACHE_TTL_MS`, then read again; while DynamoDB
-//! or S3 does not answer, the cache answers in its place.
+//! A snapshot is served without a read for `EVERFRESH_CACHE_TTL_MS`, then read again; while
+//! DynamoDB or S3 does not answer, the cache answers in its place.
 //!
 //! | Where | What |
 //! |---|---|

@@ -2,7 +2,7 @@
 //!
 //! | Where | What |
 //! |---|---|
-//! | this file | the decision ([`EnqueueDecision`]) |
+//! | this file | the decision, an `EnqueueDecision` |
 //! | `limiter` | suppression of repeats, and the rate limit per tenant |
 //! | `send` | sending an [`Enqueue`] |
 //! | `queue` | the SQS queue, with timeout and circuit breaker |
@@ -111,8 +111,8 @@ impl Enqueuer {
         }
     }
 
-    /// A hot page near the end of its lifetime is regenerated while it is fresh, so that no response
-    /// is stale. As `changed`: `expired` would be covered by the fresh page.
+    /// A hot page near the end of its lifetime is regenerated while it is fresh, so that no
+    /// response is stale. As `changed`: `expired` would be covered by the fresh page.
     pub(crate) fn decide_early(
         &self,
         page: &PageKey,

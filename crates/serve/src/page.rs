@@ -1,6 +1,6 @@
 //! The page flow: from a request to a reply, fresh, or stale with a regeneration to enqueue.
 //!
-//! Read `Server::page` first, then [`PageRead::find`](PageRead) in `find`.
+//! Read `Server::page` first, then `PageRead::find`.
 //!
 //! | Where | What |
 //! |---|---|

@@ -70,8 +70,8 @@ impl Previews {
     }
 }
 
-/// The path is normalised as for a page. A draft may depend on any parameter, so the query is passed
-/// on as received.
+/// The path is normalised as for a page. A draft may depend on any parameter, so the query is
+/// passed on as received.
 fn target(request: &Request) -> Result<String, PageError> {
     let path = NormalPath::parse(&request.target).map_err(|_| PageError::BadPath)?;
     match request.target.split_once('?') {

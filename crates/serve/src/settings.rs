@@ -36,7 +36,8 @@ pub struct Settings {
     pub page_bytes: usize,
     /// `EVERFRESH_BODY_CACHE_BYTES`: size of an instance's cache of bodies.
     pub body_bytes: usize,
-    /// `EVERFRESH_WAIT_MS`: how long a request waits for the regeneration of a missing or expired page.
+    /// `EVERFRESH_WAIT_MS`: how long a request waits for the regeneration of a missing or expired
+    /// page.
     pub wait_ms: u64,
     /// `EVERFRESH_RESPONSE_DEADLINE_MS`: after this time the cache answers, or a 503, whatever is
     /// slow or hangs. At least two seconds more than `EVERFRESH_WAIT_MS`, and three less than
@@ -50,8 +51,8 @@ pub struct Settings {
     /// `EVERFRESH_EARLY_REFRESH_PERCENT`: the last part of a hot page's lifetime, in which it is
     /// regenerated while fresh; 0 switches it off.
     pub early_refresh_percent: u32,
-    /// `EVERFRESH_TRUST_HOST_HEADER`: a proxy in front names the host in `x-everfresh-host`, and only
-    /// the proxy can reach this function.
+    /// `EVERFRESH_TRUST_HOST_HEADER`: a proxy in front names the host in `x-everfresh-host`, and
+    /// only the proxy can reach this function.
     pub trust_host_header: bool,
     /// `EVERFRESH_DEBUG_HEADER`: adds `x-everfresh-debug` to responses.
     pub debug_header: bool,
@@ -60,12 +61,12 @@ pub struct Settings {
     /// `EVERFRESH_PREVIEW_KEYS`: secrets of preview cookies, separated by commas; empty switches
     /// previews off.
     pub preview_keys: PreviewKeys,
-    /// `EVERFRESH_REVALIDATE_KEYS`: keys of signed requests, `name:secret` each, separated by commas;
-    /// empty switches the trigger off.
+    /// `EVERFRESH_REVALIDATE_KEYS`: keys of signed requests, `name:secret` each, separated by
+    /// commas; empty switches the trigger off.
     pub revalidate_keys: RevalidateKeys,
-    /// `EVERFRESH_REVALIDATE_PER_MINUTE`: how many such requests one instance takes, and as many reads
-    /// of their state. It also limits wasted nonce writes: of replays that the instance does not know,
-    /// or while DynamoDB is down.
+    /// `EVERFRESH_REVALIDATE_PER_MINUTE`: how many such requests one instance takes, and as many
+    /// reads of their state. It also limits wasted nonce writes: of replays that the instance does
+    /// not know, or while DynamoDB is down.
     pub revalidate_per_minute: u32,
 }
 

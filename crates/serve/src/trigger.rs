@@ -1,12 +1,13 @@
 //! The trigger: a signed HTTP request enqueues a regeneration, or reads the state of one.
 //!
-//! Read `Trigger::answer` first. Until its signature is verified, a request makes no call outside of
-//! this instance. Then it costs one write of its nonce, by which it counts once, and one message or
-//! read. What a replay costs is in `limits`.
+//! Read `Trigger::answer` first. Until its signature is verified, a request makes no call outside
+//! of this instance. Then it costs one write of its nonce, by which it counts once, and one message
+//! or read. What a replay costs is in `limits`.
 //!
 //! Nothing is coalesced here. A change must never be dropped in favour of an earlier one, so a
-//! request could only join a send that has not happened yet; and Lambda gives an instance one request
-//! at a time. Each is sent at once, and the worker's coverage turns a flood into at most two renders.
+//! request could only join a send that has not happened yet; and Lambda gives an instance one
+//! request at a time. Each is sent at once, and the worker's coverage turns a flood into at most
+//! two renders.
 //!
 //! | Where | What |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Pointers in rows: at version rows of foreign writers, at nothing, and at objects of other tenants.
+//! Pointers in rows: at version rows of foreign writers, at nothing, and at objects of other
+//! tenants.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_testing::{START_MS, World, body, cache_status, n, pause, s, text};

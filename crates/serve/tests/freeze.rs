@@ -1,5 +1,5 @@
-//! The real function under a Runtime API that freezes it, as Lambda does, when it polls for the next
-//! event.
+//! The real function under a Runtime API that freezes it, as Lambda does, when it polls for the
+//! next event.
 //!
 //! SQS fails once, slowly, so that an enqueue takes two attempts and some time: long enough for the
 //! sandbox to be frozen in the middle if the function does not wait.
@@ -65,7 +65,7 @@ impl Site {
             async move {
                 let is_send = Call::of(&request).operation == "SendMessage";
                 if is_send && sends.fetch_add(1, Ordering::SeqCst) < failures {
-                    // The client's own pause before it tries again is drawn at random, and may be next to nothing.
+                    // The SDK's pause before its retry is random, and may be almost zero.
                     tokio::time::sleep(SLOW).await;
                     let error = Bytes::from_static(br#"{"__type":"InternalFailure"}"#);
                     return http::Response::builder().status(500).body(error).unwrap();

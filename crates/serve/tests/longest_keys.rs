@@ -1,5 +1,5 @@
-//! Every key at its longest. DynamoDB takes a partition key of 2,048 bytes and a sort key of 1,024, S3
-//! an object key of 1,024; each rejects a request with a longer one.
+//! Every key at its longest. DynamoDB takes a partition key of 2,048 bytes and a sort key of 1,024,
+//! S3 an object key of 1,024; each rejects a request with a longer one.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;

@@ -54,8 +54,8 @@ impl PageSnapshot {
         match self.freshness(policy, now_ms) {
             Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Gone => true,
             Freshness::Missing => false,
-            // With a lifetime of a second a new version may be expired when it is published, because
-            // `generated_at` is in whole seconds.
+            // With a lifetime of a second a new version may be expired when it is published,
+            // because `generated_at` is in whole seconds.
             Freshness::Expired { why: Why::Age | Why::Deployed | Why::Clock } => newer,
             // Rendered before the invalidation. Only a request that had no page at all takes it.
             Freshness::Expired { why: Why::Invalidated } => newer && *seen == Seen::Absent,

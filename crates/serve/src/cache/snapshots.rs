@@ -124,8 +124,8 @@ impl SnapshotCache {
         self.entries.record_served(page, meta)
     }
 
-    /// Refreshes the cache for the next request. The circuit breaker stays as it is: a slow table is
-    /// not a healthy one.
+    /// Refreshes the cache for the next request. The circuit breaker stays as it is: a slow table
+    /// is not a healthy one.
     pub(super) async fn finish_deferred_reads(&self) {
         let reads = self.deferred.take().into_iter().map(|(page, read)| async move {
             if let Ok(Ok(snapshot)) = tokio::time::timeout(DEFERRED_READ_TIMEOUT, read).await {
@@ -143,8 +143,8 @@ impl SnapshotCache {
         result
     }
 
-    /// A read with a short timeout, for a page that is cached. None after the timeout: then the read
-    /// goes on after the reply.
+    /// A read with a short timeout, for a page that is cached. None after the timeout: then the
+    /// read goes on after the reply.
     async fn read_or_defer(&self, page: &PageKey, policy: &Policy) -> Option<SnapshotResult> {
         self.deferred.discard(page);
         let read = self.reading.start(page.clone(), self.reads.clone().read(page.clone(), *policy, false));

@@ -1,10 +1,10 @@
 //! Which regenerations page reads may enqueue.
 //!
-//! Many reads of one stale page are one enqueue. After it, the instance suppresses the same one for a
-//! window that doubles each time. The window always ends, because the regeneration may have failed.
-//! A crawler that reads every page of a tenant is held to the tenant's rate limit. Paths without a
-//! page have a token bucket of their own, so that invented paths keep no page from being refreshed.
-//! An enqueue that fails returns its token.
+//! Many reads of one stale page are one enqueue. After it, the instance suppresses the same one for
+//! a window that doubles each time. The window always ends, because the regeneration may have
+//! failed. A crawler that reads every page of a tenant is held to the tenant's rate limit. Paths
+//! without a page have a token bucket of their own, so that invented paths keep no page from being
+//! refreshed. An enqueue that fails returns its token.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -78,8 +78,8 @@ struct Sent {
 }
 
 impl EnqueueLimiter {
-    /// A tenant's reads may enqueue `per_minute` regenerations a minute through this instance, and as
-    /// many at once; and as many again of paths without a page.
+    /// A tenant's reads may enqueue `per_minute` regenerations a minute through this instance, and
+    /// as many at once; and as many again of paths without a page.
     pub(super) fn new(per_minute: u32) -> Self {
         Self { sent: LruCache::new(CAPACITY), buckets: HashMap::new(), per_minute }
     }

@@ -37,8 +37,8 @@ impl PageResponse<'_> {
             not_modified(request.header("if-none-match"), request.header("if-modified-since"), page)
         });
         let mut reply = Reply::new(if unmodified { 304 } else { status });
-        // Also on 304: a cache updates its headers from it. Otherwise it would keep, for instance, an
-        // outdated content security policy for as long as the body stays the same.
+        // Also on 304: a cache updates its headers from it. Otherwise it would keep, for instance,
+        // an outdated content security policy for as long as the body stays the same.
         for (name, value) in stored_headers(self.meta, self.body) {
             reply = reply.with(&name, value);
         }
@@ -62,8 +62,8 @@ impl PageResponse<'_> {
     }
 }
 
-/// ETag and `Last-Modified` of a 2xx. A 404 or a redirect has neither: a client must not get 304 when
-/// the same body is published with another status.
+/// ETag and `Last-Modified` of a 2xx. A 404 or a redirect has neither: a client must not get 304
+/// when the same body is published with another status.
 fn validators(meta: &Meta, body: &StoredBody, status: u16) -> Option<(String, u64)> {
     let is_success = (200..300).contains(&status);
     is_success.then(|| (stored_etag(meta, body), meta.modified_at.unwrap_or(meta.generated_at)))

@@ -61,8 +61,8 @@ impl PageRead<'_> {
         }
     }
 
-    /// Enqueues a regeneration and waits for it, at most for [`Self::wait_time`]. If it does not come,
-    /// the result is the page's state then, or the state before if DynamoDB does not answer.
+    /// Enqueues a regeneration and waits for it, at most for [`Self::wait_time`]. If it does not
+    /// come, the result is the page's state then, or the state before if DynamoDB does not answer.
     async fn wait(&mut self, cached: CachedPage) -> Result<CachedPage, PageError> {
         let missing = cached.snapshot.meta.is_none();
         match self.decide(&cached.snapshot, None) {

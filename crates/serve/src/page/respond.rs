@@ -40,8 +40,8 @@ impl PageRead<'_> {
         }
     }
 
-    /// How fresh the served version is. An older one in place of the published one is never fresh, so
-    /// that no cache keeps it for the rest of its lifetime.
+    /// How fresh the served version is. An older one in place of the published one is never fresh,
+    /// so that no cache keeps it for the rest of its lifetime.
     fn served_freshness(&self, content: &PageContent, now_ms: u64) -> Freshness {
         let mut snapshot = content.snapshot.clone();
         snapshot.meta = Some(content.meta.clone());
@@ -79,7 +79,8 @@ impl PageRead<'_> {
     }
 }
 
-/// Seconds until the page becomes stale, negative if it is; and for how many milliseconds it has been.
+/// Seconds until the page becomes stale, negative if it is; and for how many milliseconds it has
+/// been.
 fn ttl(freshness: &Freshness, meta: &Meta, now_ms: u64) -> (i64, u64) {
     let ends_ms = match freshness {
         Freshness::Fresh { until_ms } => *until_ms,

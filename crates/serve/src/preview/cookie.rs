@@ -1,8 +1,8 @@
 //! The signed preview cookie.
 //!
 //! `everfresh-preview=<expires>.<signature>`: the expiry in Unix seconds, and the HMAC-SHA256, in
-//! hex, of `everfresh-preview`, the tenant and the expiry, joined by newlines. It opens one tenant's
-//! drafts to any holder until then, so it is short-lived and is sent over HTTPS only.
+//! hex, of `everfresh-preview`, the tenant and the expiry, joined by newlines. It opens one
+//! tenant's drafts to any holder until then, so it is short-lived and is sent over HTTPS only.
 
 use everfresh_core::domain::page_key::Tenant;
 use hmac::{Hmac, KeyInit, Mac};

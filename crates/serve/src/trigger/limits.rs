@@ -1,10 +1,10 @@
 //! How many signed requests one instance takes, and what a replay may cost.
 //!
-//! A captured request can be sent again by any client, with its signature. So a request takes a token
-//! only once it is accepted: once its nonce was written. A nonce known to this instance is refused
-//! without a token or a write. An unknown one may be a replay of a request to another instance, which
-//! only the write shows: such writes have a limit of their own. As long as fewer different requests
-//! were captured than that, replays lock out no caller.
+//! A captured request can be sent again by any client, with its signature. So a request takes a
+//! token only once it is accepted: once its nonce was written. A nonce known to this instance is
+//! refused without a token or a write. An unknown one may be a replay of a request to another
+//! instance, which only the write shows: such writes have a limit of their own. As long as fewer
+//! different requests were captured than that, replays lock out no caller.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -68,7 +68,8 @@ impl TriggerLimits {
         if !bucket.has_token(now_ms) {
             return Err(Limited { retry_after: bucket.seconds_to_next() });
         }
-        // Taken before the write and put back after it: a write that is cancelled has still cost one.
+        // Taken before the write and put back after it: a write that is cancelled has still cost
+        // one.
         if !state.wasted_writes.take(now_ms) {
             return Err(Limited { retry_after: state.wasted_writes.seconds_to_next() });
         }

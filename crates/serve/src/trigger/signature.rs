@@ -48,8 +48,8 @@ const REMEMBERED_S: u64 = 3600;
 /// The signature of an unknown key is verified with this, so that it takes as long as a known one.
 const UNKNOWN_KEY_SECRET: &[u8] = &[0; LEAST_SECRET_BYTES];
 
-/// The named keys of signed requests: a new one is added before the old one is removed. Without any,
-/// the endpoints are off.
+/// The named keys of signed requests: a new one is added before the old one is removed. Without
+/// any, the endpoints are off.
 #[derive(Clone, Default)]
 pub struct RevalidateKeys(Vec<Key>);
 
