@@ -39,7 +39,7 @@ async fn replays_leave_honest_callers_their_whole_rate_limit() {
     let world = World::new().await;
     let (instance, other) = (with_keys(&world), with_keys(&world));
     let change = REVALIDATE.signed(&world);
-    let state = state_read(STATE, "nonce-state-01").signed(&world);
+    let state = state_read(STATE, "nonce-state-read-01").signed(&world);
     assert_eq!(instance.serve(&change).await.status, 202);
     assert_eq!(instance.serve(&state).await.status, 200);
     for _ in 0..611 {
@@ -54,7 +54,7 @@ async fn replays_leave_honest_callers_their_whole_rate_limit() {
     for number in 0..599 {
         assert_eq!(honest(&world, &instance, number).await, 202, "{number}");
     }
-    let read = state_read(STATE, "nonce-state-02").sent(&world, &instance).await;
+    let read = state_read(STATE, "nonce-state-read-02").sent(&world, &instance).await;
     assert_eq!((read.status, honest(&world, &instance, 600).await), (200, 429), "and no more than that");
 }
 

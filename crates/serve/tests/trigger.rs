@@ -105,7 +105,10 @@ async fn flood_is_limited_per_instance_and_costs_two_renders() {
     );
     assert_eq!(instance.total(metrics::TRIGGERS_LIMITED), 20);
     // State reads and changes have separate limits, and so has each instance.
-    assert_eq!(state_read("/_everfresh/requests/inval.k", "nonce-state-01").sent(&world, &instance).await.status, 200);
+    assert_eq!(
+        state_read("/_everfresh/requests/inval.k", "nonce-state-read-01").sent(&world, &instance).await.status,
+        200
+    );
     let elsewhere = Draft { nonce: "nonce-elsewhere-01", ..REVALIDATE };
     assert_eq!(elsewhere.sent(&world, &other).await.status, 202);
     // A limited request has not spent its nonce.
@@ -256,7 +259,7 @@ async fn outage_gets_503_and_the_retry_counts_once() {
     assert!(json_body(&reply)["key"].as_str().unwrap().starts_with("http-"));
     instance.way.faults().clear();
     instance.inject(On::every("GetItem"), Fault::FailBefore);
-    let state = state_read("/_everfresh/requests/inval.k", "nonce-state-01").sent(&world, &instance).await;
+    let state = state_read("/_everfresh/requests/inval.k", "nonce-state-read-01").sent(&world, &instance).await;
     assert_eq!((state.status, state.header("retry-after")), (503, Some("5")));
     instance.way.faults().clear();
     // The retry counts once, whatever was enqueued before.

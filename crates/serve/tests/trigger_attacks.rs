@@ -23,7 +23,7 @@ async fn bad_signatures_get_one_reply_and_have_no_effect() {
     let world = World::new().await;
     let instance = with_keys(&world);
     let good = REVALIDATE.signed(&world);
-    let state = state_read("/_everfresh/requests/inval.k", "nonce-state-01").signed(&world);
+    let state = state_read("/_everfresh/requests/inval.k", "nonce-state-read-01").signed(&world);
     let signature = good.header("x-everfresh-signature").unwrap().to_owned();
     let without = |name: &str| (format!("without {name}"), altered(&good, name, None), BODY);
     let with = |name: &str, value: &str| (format!("{name}: {value:.40}"), altered(&good, name, Some(value)), BODY);
@@ -115,7 +115,7 @@ async fn every_instance_refuses_a_replay_while_its_timestamp_is_valid() {
     let other = Draft { key_id: "new", request_id: Some("order-4712"), ..REVALIDATE };
     assert_eq!(other.sent(&world, &instances[1]).await.status, 202);
     // A state read counts once, too.
-    let state = state_read("/_everfresh/requests/inval.k", "nonce-state-01").signed(&world);
+    let state = state_read("/_everfresh/requests/inval.k", "nonce-state-read-01").signed(&world);
     assert_eq!(instances[0].serve(&state).await.status, 200);
     assert_eq!(instances[1].serve(&state).await.status, 401);
 }

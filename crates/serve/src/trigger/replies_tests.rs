@@ -36,7 +36,7 @@ fn accepted_reply_has_the_status_url() {
 #[test]
 fn state_follows_from_the_row() {
     let handle: Handle = "inval.k".parse().unwrap();
-    for (status, rejected, state) in [
+    for (status, rejected, expected) in [
         (ReqStatus::Started, None, "started"),
         (ReqStatus::Completed, None, "completed"),
         (ReqStatus::Completed, Some(1), "completed"),
@@ -44,7 +44,7 @@ fn state_follows_from_the_row() {
         (ReqStatus::Failed, Some(1), "rejected"),
         (ReqStatus::Started, Some(1), "rejected"),
     ] {
-        assert_eq!(json_body(&state(&handle, Some(&row(status, rejected)), 0))["state"], state);
+        assert_eq!(json_body(&state(&handle, Some(&row(status, rejected)), 0))["state"], expected);
     }
     let queued = json_body(&state(&handle, None, 120));
     assert_eq!((&queued["state"], &queued["events"], &queued["after"]), (&json!("queued"), &json!([]), &json!(120)));
