@@ -28,7 +28,7 @@ async fn version_row(world: &World, path: &str, content: &str, generated_at: u64
 }
 
 /// Pointers that acme's pages must not follow. Globex's object exists.
-fn elsewhere() -> Vec<String> {
+fn bad_pointers() -> Vec<String> {
     let mut pointers = [
         "globex/html/42.html",
         "s3://everfresh/globex/html/42.html",
@@ -58,7 +58,7 @@ fn elsewhere() -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn bad_pointer_in_a_foreign_row_is_not_followed_but_regenerated() {
-    for pointer in elsewhere() {
+    for pointer in bad_pointers() {
         let shown: String = pointer.chars().take(50).collect();
         let world = World::new().await;
         let (sandbox, instance) = (world.sandbox().await, world.instance());
@@ -83,7 +83,7 @@ async fn bad_pointer_in_a_foreign_row_is_not_followed_but_regenerated() {
 
 #[tokio::test(start_paused = true)]
 async fn bad_pointer_in_our_row_serves_the_last_good_version() {
-    for pointer in elsewhere() {
+    for pointer in bad_pointers() {
         let shown: String = pointer.chars().take(50).collect();
         let world = World::new().await;
         let sandbox = world.sandbox().await;

@@ -183,9 +183,9 @@ async fn malformed_event_fails_only_its_own_request() {
     let api = RuntimeApi::start().await.unwrap();
     let _function =
         Function::spawn(&api, Path::new(env!("CARGO_BIN_EXE_everfresh-serve")), site.environment()).unwrap();
-    let odd = api.invoke(b"{}".to_vec()).await.unwrap();
-    let odd: Value = serde_json::from_slice(&odd).unwrap();
-    assert_eq!(odd["statusCode"], 405);
+    let malformed = api.invoke(b"{}".to_vec()).await.unwrap();
+    let malformed: Value = serde_json::from_slice(&malformed).unwrap();
+    assert_eq!(malformed["statusCode"], 405);
     let good: Value = serde_json::from_slice(&api.invoke(event("/a")).await.unwrap()).unwrap();
     assert_eq!(good["statusCode"], 200);
 }

@@ -33,7 +33,7 @@ fn break_all(instance: &Instance, operations: &[&'static str], fault: &Fault) {
     }
 }
 
-fn mend(instance: &Instance) {
+fn restore(instance: &Instance) {
     instance.way.faults().clear();
 }
 
@@ -64,7 +64,7 @@ async fn cache_answers_while_dynamodb_is_down_and_recovers() {
         }
         assert!(waited < Duration::from_secs(25), "most do not wait at all: {fault:?}: {waited:?}");
         assert!(instance.total(metrics::DYNAMODB_OUTAGE) >= 100);
-        mend(&instance);
+        restore(&instance);
         world.origin.content("two");
         world.enqueue(PAGE).await;
         world.drain(&sandbox, Duration::from_secs(60)).await;
@@ -98,7 +98,7 @@ async fn last_good_version_is_served_while_s3_is_down() {
         // Every fourth at most: the circuit breaker counts from the failure, not from the call.
         assert!(waited < Duration::from_secs(25), "{fault:?}: {waited:?}");
         assert!(instance.total(metrics::S3_OUTAGE) >= 50);
-        mend(&instance);
+        restore(&instance);
         pause(5).await;
         let (reply, _) = timed(&instance).await;
         assert_eq!(body(&reply), "two", "{fault:?}");
@@ -119,7 +119,7 @@ async fn sqs_outage_delays_no_reply_and_enqueues_afterwards() {
             pause(1).await;
         }
         assert!(instance.total(metrics::SQS_OUTAGE) >= 5, "after each failed send the next read tries: {fault:?}");
-        mend(&instance);
+        restore(&instance);
         // Longer than the circuit breaker stays open.
         pause(5).await;
         timed(&instance).await;
@@ -141,7 +141,7 @@ async fn uncached_page_gets_503_during_an_outage() {
             assert_eq!(cache_status(&reply), format!("fwd=uri-miss; detail={detail}"));
             assert_eq!(reply.header("cache-control"), Some("no-store"));
             assert!(took <= Duration::from_millis(4_000), "{fault:?}: {took:?}");
-            mend(&cold);
+            restore(&cold);
             assert_eq!(timed(&cold).await.0.status, 200, "at once when it is back: {fault:?}");
         }
     }
@@ -166,7 +166,7 @@ async fn cached_page_has_no_errors_while_services_fail_in_turn() {
             seen.insert(cache_status(&reply).rsplit("; ").next().unwrap().split('=').next_back().unwrap().to_owned());
             pause(1).await;
         }
-        mend(&instance);
+        restore(&instance);
         world.origin.content(&format!("round {round}"));
         world.enqueue(PAGE).await;
         world.drain(&sandbox, Duration::from_secs(120)).await;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `x-everfresh-key-id` | which key signed |
 //! | `x-everfresh-timestamp` | when, in Unix seconds; at most 300 from AWS's time, before or after |
-//! | `x-everfresh-nonce` | 16 to 64 requests, digits, `_` and `-`; never the same twice |
+//! | `x-everfresh-nonce` | 16 to 64 letters, digits, `_` and `-`; never the same twice |
 //! | `x-everfresh-signature` | the HMAC-SHA256 of the text below with the key's secret, in lower-case hex |
 //!
 //! What is signed are these eight lines, joined by single newlines and with none at the end:
@@ -43,7 +43,7 @@ const MOST_ID_BYTES: usize = 64;
 
 /// How long a nonce is kept after its timestamp has become too old, in seconds. Clocks may be
 /// corrected.
-const REMEMBERED_S: u64 = 3600;
+const KEPT_S: u64 = 3600;
 
 /// The signature of an unknown key is verified with this, so that it takes as long as a known one.
 const UNKNOWN_KEY_SECRET: &[u8] = &[0; LEAST_SECRET_BYTES];
@@ -62,7 +62,7 @@ struct Key {
 /// Repeats nothing of the list: what looks like a name may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    #[error("key {0} of the list must be NAME:SECRET, with a name of 1 to {MOST_ID_BYTES} requests, digits, _ and -")]
+    #[error("key {0} of the list must be NAME:SECRET, with a name of 1 to {MOST_ID_BYTES} letters, digits, _ and -")]
     Name(usize),
     #[error(
         "the secret of key {0} of the list must have at least {LEAST_SECRET_BYTES} characters: make one with `openssl rand -hex 32`"
@@ -182,7 +182,7 @@ impl RevalidateKeys {
         if timestamp.abs_diff(now_ms / 1000) > WINDOW_S {
             return Err(Denied::Time);
         }
-        let keep_until = timestamp.saturating_add(WINDOW_S + REMEMBERED_S);
+        let keep_until = timestamp.saturating_add(WINDOW_S + KEPT_S);
         Ok(Admitted { key_id: key_id.to_owned(), nonce: request.nonce.to_owned(), keep_until })
     }
 }
