@@ -1,46 +1,52 @@
-//! The serving side: a reader's request in, a page out, and a wish for a new one if it is stale.
+//! The serving side: an HTTP request in, a page out, and a regeneration enqueued if the page is
+//! stale.
 //!
 //! # Layout
 //!
 //! | Where | What |
 //! |---|---|
-//! | [`serve`] | the flow: from a request to an answer |
-//! | [`rules`] | the HTTP rules, pure: caching, conditional requests, refusals, previews, signatures |
-//! | `trigger` | the other flow: a signed request for regeneration, and what became of one |
-//! | [`wish`] | when a visit asks for a regeneration, and sending it |
-//! | [`event`] | Lambda's HTTP event in, its answer out |
-//! | `panics` | a panic costs its own request a 500, and nothing else |
-//! | [`after_reply`] | what is done after the answer was posted and before the sandbox may freeze |
-//! | [`settings`] | the environment, read once |
-//! | [`build`] | puts a server together |
+//! | [`server`] | [`Server`]: its parts, and where a request goes |
+//! | [`page`] | the page flow: find the content, build the response, [`PageError`](page::error::PageError) |
+//! | `cache` | page snapshots and bodies in memory, and how they are read from DynamoDB and S3 |
+//! | [`enqueue`] | whether a page read enqueues a regeneration, its rate limit, the SQS queue |
+//! | [`trigger`] | the signed HTTP trigger: endpoints, signature, limits, [`TriggerError`](trigger::error::TriggerError) |
+//! | [`preview`] | previews for editors: the signed cookie, and the request to the origin |
+//! | [`http`] | pure HTTP rules: request, reply, caching headers, conditional requests, `Cache-Status` |
+//! | [`lambda`] | Lambda's HTTP event, and the work between a reply and the next event |
+//! | [`settings`], [`build`] | the environment, read once; a server built from it |
+//! | `metrics`, `log_throttle` | metrics in one line every ten seconds, and a problem in one line a minute |
+//! | `circuit_breaker`, `token_bucket`, `panics` | small shared parts |
 
-pub mod after_reply;
-mod asks;
-mod bodies;
-mod budget;
 pub mod build;
-pub mod event;
-mod flights;
-mod found;
-mod late;
-mod limits;
-mod memory;
-mod outages;
-mod pages;
+mod cache;
+mod circuit_breaker;
+pub mod enqueue;
+pub mod http;
+pub mod lambda;
+mod log_throttle;
+mod metrics;
+pub mod page;
 mod panics;
-mod preview;
-mod remarks;
-pub mod reply;
-pub mod request;
-mod respond;
-pub mod rules;
-pub mod serve;
+pub mod preview;
+pub mod server;
 pub mod settings;
-mod sights;
-mod telling;
-mod trigger;
-mod warm_up;
-pub mod wish;
+mod token_bucket;
+pub mod trigger;
 
-pub use serve::{Served, Server};
-pub use settings::Settings;
+pub use self::enqueue::Enqueue;
+pub use self::http::{reply, request};
+pub use self::lambda::{after_reply, event};
+pub use self::server::{Served, Server};
+pub use self::settings::Settings;
+
+/// Former paths.
+pub mod rules {
+    pub use crate::http::conditional;
+    pub use crate::page::error as page_error;
+    pub use crate::preview::cookie as preview;
+    pub use crate::trigger::signature;
+
+    pub mod trigger {
+        pub use crate::trigger::endpoint::{Endpoint, RevalidateTarget as Wanted, parse_after, reserved};
+    }
+}

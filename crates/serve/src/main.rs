@@ -1,12 +1,12 @@
-//! The serving Lambda function: builds the server once per sandbox, then answers every reader.
+//! The serving Lambda function: builds the server once per sandbox, then answers every request.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_core::logs;
-use everfresh_serve::after_reply::{AfterReply, Rest};
-use everfresh_serve::event::{HttpAnswer, HttpEvent};
+use everfresh_serve::lambda::after_reply::{AfterReply, PendingEnqueues};
+use everfresh_serve::lambda::event::{HttpAnswer, HttpEvent};
 use everfresh_serve::{Settings, build};
 use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 
@@ -22,15 +22,15 @@ async fn run() -> Result<(), Error> {
     let clients = Clients::aws(&aws_sdk_config(ClientTimeouts::READER, Network::Lambda).await);
     let server = Arc::new(build::server(settings, &clients).await?);
     server.warm_up().await;
-    let rest = Rest::default();
-    let (handler, leaves) = (server.clone(), rest.clone());
+    let pending = PendingEnqueues::default();
+    let (handler, enqueues) = (server.clone(), pending.clone());
     let handle = service_fn(move |event: LambdaEvent<HttpEvent>| {
-        let (server, rest) = (handler.clone(), leaves.clone());
+        let (server, pending) = (handler.clone(), enqueues.clone());
         async move {
             let served = server.serve(&event.payload.into()).await;
-            rest.leave(served.wish);
+            pending.push(served.wish);
             Ok::<_, Error>(HttpAnswer::from(served.reply))
         }
     });
-    Runtime::new(handle).layer(AfterReply { server, rest }).run().await
+    Runtime::new(handle).layer(AfterReply { server, pending }).run().await
 }

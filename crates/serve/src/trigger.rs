@@ -1,96 +1,126 @@
-//! The other flow: a signed HTTP request asks for a regeneration, or what became of one.
+//! The trigger: a signed HTTP request enqueues a regeneration, or reads the state of one.
 //!
-//! Read `Server::triggered` first. A request costs nothing beyond this instance until its signature has been found right; then it
-//! costs one write, by which it counts once, and its message or its read. What a replay costs is in [`crate::limits`].
+//! Read `Trigger::answer` first. Until its signature is verified, a request makes no call outside
+//! of this instance. Then it costs one write of its nonce, by which it counts once, and one message
+//! or read. What a replay costs is in `limits`.
 //!
-//! Nothing is coalesced here. A change must never be dropped for an earlier one's sake, so a call could only join a send that has not
-//! happened yet; and Lambda gives an instance one request at a time, so there never is one to join. Each is sent at once, and what the
-//! worker's coverage makes of a flood is at most two renders.
+//! Nothing is coalesced here. A change must never be dropped in favour of an earlier one, so a
+//! request could only join a send that has not happened yet; and Lambda gives an instance one
+//! request at a time. Each is sent at once, and the worker's coverage turns a flood into at most
+//! two renders.
+//!
+//! | Where | What |
+//! |---|---|
+//! | [`endpoint`] | the endpoints, and parsing what they take |
+//! | [`signature`] | keys, what is signed, and its verification |
+//! | `limits` | rate limits, and known nonces |
+//! | `change` | the message, handle and key of a regeneration |
+//! | `replies`, [`error`] | the JSON replies |
+
+mod change;
+pub mod endpoint;
+pub mod error;
+mod limits;
+mod replies;
+pub mod signature;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use everfresh_core::chance;
 use everfresh_core::config::{TenantConfig, host_name};
 use everfresh_core::domain::request::{Handle, IdempotencyKey};
 use everfresh_core::domain::scrub;
-use everfresh_core::domain::tag::Tag;
-use everfresh_core::ledger::{LedgerError, Nonce};
+use everfresh_core::ledger::{Ledger, LedgerError, Nonce};
 use everfresh_core::metrics;
-use everfresh_enqueue::{Message, SendError, attributes};
+use everfresh_enqueue::attributes;
 
-use crate::limits::{Limited, Share};
-use crate::remarks::Remark;
-use crate::reply::Reply;
-use crate::request::Request;
-use crate::rules::signature::{Admitted, Denied, SignedRequest};
-use crate::rules::trigger::{self, Endpoint, MOST_BODY_BYTES, Wanted};
-use crate::rules::trigger_error::TriggerError;
-use crate::serve::{RETRY_AFTER, Server};
-use crate::wish::LONGEST;
+use crate::enqueue::queue::{Queue, QueueError};
+use crate::http::{Reply, Request};
+use crate::log_throttle::{LogThrottle, Problem};
+use crate::metrics::MetricsBuffer;
+use crate::server::RETRY_AFTER;
+use crate::settings::Settings;
+use change::Change;
+use endpoint::{Endpoint, MOST_BODY_BYTES, RevalidateTarget, parse_after};
+use error::TriggerError;
+use limits::{Limited, Share, TriggerLimits};
+use signature::{Admitted, Denied, RevalidateKeys, SignedRequest};
 
-/// A regeneration that can be asked for.
-struct Change {
-    message: Message,
-    handle: Handle,
-    key: IdempotencyKey,
-    /// Hash of the page, if it is one.
-    page: Option<String>,
+#[derive(Debug)]
+pub(crate) struct Trigger {
+    keys: RevalidateKeys,
+    limits: TriggerLimits,
+    ledger: Ledger,
+    /// Rows are found by path, not by hash: a handle names no row.
+    raw_keys: bool,
+    queue: Arc<Queue>,
+    metrics: Arc<MetricsBuffer>,
+    log: Arc<LogThrottle>,
 }
 
-impl Server {
-    /// Answers whatever is asked below `/_everfresh/`.
-    pub(crate) async fn trigger(&self, request: &Request) -> Reply {
-        let reply = self.triggered(request).await.unwrap_or_else(|refused| {
-            match refused {
-                TriggerError::Unsigned => self.count(metrics::TRIGGERS_UNSIGNED),
-                TriggerError::Limited { .. } => self.count(metrics::TRIGGERS_LIMITED),
-                // Counted with what is down.
-                TriggerError::Unavailable { .. } => {}
-                TriggerError::NotFound
-                | TriggerError::Method { .. }
-                | TriggerError::Host
-                | TriggerError::TooLarge
-                | TriggerError::Bad { .. }
-                | TriggerError::RawKeys => self.count(metrics::REFUSED),
+impl Trigger {
+    pub(crate) fn new(
+        settings: &Settings,
+        ledger: Ledger,
+        queue: Arc<Queue>,
+        metrics: Arc<MetricsBuffer>,
+        log: Arc<LogThrottle>,
+    ) -> Self {
+        let limits = TriggerLimits::new(settings.revalidate_per_minute, ledger.time().local_now_ms());
+        let (keys, raw_keys) = (settings.revalidate_keys.clone(), settings.layout.raw_keys);
+        Self { keys, limits, ledger, raw_keys, queue, metrics, log }
+    }
+
+    /// Answers a request below `/_everfresh/`, with the host that decided its tenant.
+    pub(crate) async fn serve(&self, request: &Request, host: Option<&str>, tenant: Option<&TenantConfig>) -> Reply {
+        let reply = self.answer(request, host, tenant).await.unwrap_or_else(|error| {
+            if let Some(metric) = error.metric() {
+                self.metrics.count(metric);
             }
-            refused.reply()
+            error.reply()
         });
         if request.method == "HEAD" { reply.body(Bytes::new()) } else { reply }
     }
 
-    /// endpoint → tenant → signature and time → known replay → what is asked → limits → nonce → send, or read.
-    async fn triggered(&self, request: &Request) -> Result<Reply, TriggerError> {
-        if self.settings.revalidate_keys.is_empty() {
+    /// endpoint → tenant → signature and time → known replay → parameters → limits → nonce → send,
+    /// or read.
+    async fn answer(
+        &self,
+        request: &Request,
+        host: Option<&str>,
+        tenant: Option<&TenantConfig>,
+    ) -> Result<Reply, TriggerError> {
+        if self.keys.is_empty() {
             return Err(TriggerError::NotFound);
         }
         let endpoint = Endpoint::find(&request.method, &request.target)?;
-        let tenant = self.tenant(request).ok_or(TriggerError::Host)?;
+        let tenant = tenant.ok_or(TriggerError::Host)?;
         if request.body.len() > MOST_BODY_BYTES {
             return Err(TriggerError::TooLarge);
         }
-        let admitted = self.admit(request).map_err(|denied| self.unsigned(tenant, denied))?;
+        let admitted = self.verify(request, host).map_err(|denied| self.unsigned(tenant, denied))?;
         if self.limits.is_replay(&admitted) {
             return Err(self.unsigned(tenant, Denied::Replayed));
         }
         match endpoint {
             Endpoint::Revalidate { query } => {
-                let change = change(tenant, Wanted::parse(query, &request.body)?, request)?;
-                self.spend(tenant, &admitted, Share::Changes, Some(&change.key)).await?;
+                let change = Change::new(tenant, RevalidateTarget::parse(query, &request.body)?, request)?;
+                self.spend_nonce(tenant, &admitted, Share::Changes, Some(&change.key)).await?;
                 self.send(tenant, change).await
             }
             Endpoint::Request { handle, query } => {
                 let handle: Handle = handle.parse().map_err(|error| bad_handle(&error))?;
-                let after = trigger::parse_after(query)?;
-                self.spend(tenant, &admitted, Share::Questions, None).await?;
-                self.tell(tenant, &handle, after).await
+                let after = parse_after(query)?;
+                self.spend_nonce(tenant, &admitted, Share::StateReads, None).await?;
+                self.read_state(tenant, &handle, after).await
             }
         }
     }
 
-    /// Whether the request is signed, and now.
-    fn admit(&self, request: &Request) -> Result<Admitted, Denied> {
+    fn verify(&self, request: &Request, host: Option<&str>) -> Result<Admitted, Denied> {
         let header = |name| request.header(name).ok_or(Denied::Malformed);
-        let host = self.host(request).and_then(host_name).ok_or(Denied::Malformed)?;
-        let letter = SignedRequest {
+        let host = host.and_then(host_name).ok_or(Denied::Malformed)?;
+        let signed = SignedRequest {
             method: &request.method,
             host: &host,
             target: &request.target,
@@ -100,19 +130,19 @@ impl Server {
             body: &request.body,
         };
         let (key_id, signature) = (header("x-everfresh-key-id")?, header("x-everfresh-signature")?);
-        self.settings.revalidate_keys.admit(key_id, signature, &letter, self.now_ms())
+        self.keys.admit(key_id, signature, &signed, self.now_ms())
     }
 
     fn unsigned(&self, tenant: &TenantConfig, denied: Denied) -> TriggerError {
         let (tenant, why) = (&tenant.tenant, denied.as_str());
-        if self.remarks.due(Remark::Unsigned, &format!("{tenant} {why}")) {
-            tracing::warn!(%tenant, why, "a request to regenerate pages of {tenant} is not signed as it must be: {why}");
+        if self.log.should_log(Problem::Unsigned, &format!("{tenant} {why}")) {
+            tracing::warn!(%tenant, why, "trigger request for {tenant} rejected, signature not accepted: {why}");
         }
         TriggerError::Unsigned
     }
 
-    /// Uses the request up: from now on it is a replay.
-    async fn spend(
+    /// Writes the nonce: from now on the request is a replay.
+    async fn spend_nonce(
         &self,
         tenant: &TenantConfig,
         admitted: &Admitted,
@@ -122,90 +152,65 @@ impl Server {
         let limited = |Limited { retry_after }| TriggerError::Limited { retry_after };
         self.limits.may_write(share, self.local_now_ms()).map_err(limited)?;
         let Admitted { key_id, nonce, keep_until } = admitted;
-        match self.pages.ledger().spend_nonce(key_id, nonce, *keep_until).await {
+        match self.ledger.spend_nonce(key_id, nonce, *keep_until).await {
             Ok(Nonce::Spent) => {
-                self.limits.passed(share, admitted, self.local_now_ms());
+                self.limits.accepted(share, admitted, self.local_now_ms());
                 Ok(())
             }
             Ok(Nonce::Replayed) => {
                 self.limits.replayed(admitted);
                 Err(self.unsigned(tenant, Denied::Replayed))
             }
-            Err(error) => Err(self.table_down(&error, key)),
+            Err(error) => Err(self.ledger_failed(&error, key)),
         }
     }
 
-    /// Sends the change, and waits for the queue to have it: whoever asks must know.
+    /// Returns once SQS has the message: the caller must know.
     async fn send(&self, tenant: &TenantConfig, change: Change) -> Result<Reply, TriggerError> {
         let Change { message, handle, key, page } = change;
-        let beside: Vec<(&str, &str)> = page.as_deref().map(|hash| (attributes::PAGE, hash)).into_iter().collect();
-        let why = match tokio::time::timeout(LONGEST, self.sender.send_with(&message, &beside)).await {
-            Ok(Ok(_)) => {
-                if self.queue_breaker.answered() {
-                    tracing::info!("the queue takes wishes again");
-                }
+        let attributes: Vec<(&str, &str)> = page.as_deref().map(|hash| (attributes::PAGE, hash)).into_iter().collect();
+        match self.queue.send(&message, &attributes).await {
+            Ok(()) => {
                 let tenant = &tenant.tenant;
-                // Not the handle, which holds the key: whoever sent the key knows both.
-                let (about, key_hash) = (page.as_deref().unwrap_or("a tag"), scrub::key(key.as_str()));
-                tracing::info!(%tenant, page, key = key_hash, "a signed request asks for {about} of {tenant}");
-                self.count(metrics::TRIGGERED);
-                return Ok(trigger::accepted(&handle, &key));
+                // Not the handle, which contains the key.
+                let (target, key_hash) = (page.as_deref().unwrap_or("a tag"), scrub::key(key.as_str()));
+                tracing::info!(%tenant, page, key = key_hash, "signed request enqueued for {target} of {tenant}");
+                self.metrics.count(metrics::TRIGGERED);
+                Ok(replies::accepted(&handle, &key))
             }
-            Ok(Err(SendError::Message(error))) => {
-                return Err(TriggerError::bad(&error.to_string(), "Change what is asked for."));
-            }
-            Ok(Err(error @ SendError::Queue { .. })) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
-        };
-        self.not_taken(&why);
-        Err(TriggerError::Unavailable { retry_after: RETRY_AFTER, key: Some(key) })
+            Err(QueueError::Message(error)) => Err(TriggerError::bad(&error.to_string(), "Change the request's body.")),
+            Err(QueueError::Unavailable) => Err(TriggerError::Unavailable { retry_after: RETRY_AFTER, key: Some(key) }),
+        }
     }
 
-    /// What became of a request. Only rows of the host's tenant are looked at (I7).
-    async fn tell(&self, tenant: &TenantConfig, handle: &Handle, after: u64) -> Result<Reply, TriggerError> {
-        if self.settings.layout.raw_keys && matches!(handle, Handle::Page { .. }) {
+    /// Only rows of the host's tenant are read (I7).
+    async fn read_state(&self, tenant: &TenantConfig, handle: &Handle, after: u64) -> Result<Reply, TriggerError> {
+        if self.raw_keys && matches!(handle, Handle::Page { .. }) {
             return Err(TriggerError::RawKeys);
         }
-        match self.pages.ledger().request_by_handle(&tenant.tenant, handle).await {
+        match self.ledger.request_by_handle(&tenant.tenant, handle).await {
             Ok(row) => {
                 let row = row.filter(|row| row.counts(self.now_ms()));
-                Ok(trigger::told(handle, row.as_ref(), after))
+                Ok(replies::state(handle, row.as_ref(), after))
             }
-            Err(error) => Err(self.table_down(&error, None)),
+            Err(error) => Err(self.ledger_failed(&error, None)),
         }
     }
 
-    fn table_down(&self, error: &LedgerError, key: Option<&IdempotencyKey>) -> TriggerError {
-        self.count(metrics::DYNAMODB_OUTAGE);
-        tracing::error!(%error, "a signed request cannot be answered: {error}");
+    fn ledger_failed(&self, error: &LedgerError, key: Option<&IdempotencyKey>) -> TriggerError {
+        self.metrics.count(metrics::DYNAMODB_OUTAGE);
+        tracing::error!(%error, "signed request cannot be answered, DynamoDB call failed: {error}");
         TriggerError::Unavailable { retry_after: RETRY_AFTER, key: key.cloned() }
     }
-}
 
-/// The change that is asked for, if the tenant has such a page or there can be such a tag.
-fn change(tenant: &TenantConfig, wanted: Wanted, request: &Request) -> Result<Change, TriggerError> {
-    let key = match request.header("x-request-id") {
-        Some(id) => IdempotencyKey::parse(id),
-        None => IdempotencyKey::parse(&format!("http-{:032x}", chance::token())),
-    };
-    let key = key.map_err(|error| TriggerError::bad(&format!("x-request-id {error}"), "Send another one, or none."))?;
-    let name = tenant.tenant.as_str();
-    let (mut message, handle, page) = match wanted {
-        Wanted::Path(path) => {
-            let found = tenant.resolve(&path);
-            let page =
-                found.map_err(|error| TriggerError::bad(&error.to_string(), "Ask for a page of this host."))?.page;
-            let handle = Handle::Page { page: page.hash(), key: key.clone() };
-            (Message::path(name, page.path().as_str()), handle, Some(page.hash().to_string()))
-        }
-        Wanted::Tag(tag) => {
-            let tag =
-                Tag::parse(&tag).map_err(|error| TriggerError::bad(&error.to_string(), "Ask for another tag."))?;
-            (Message::tag(name, tag.as_str()), Handle::Inval { key: key.clone() }, None)
-        }
-    };
-    message.idempotency_key = Some(key.clone());
-    Ok(Change { message, handle, key, page })
+    fn now_ms(&self) -> u64 {
+        self.ledger.time().now_ms()
+    }
+
+    /// The sandbox's own clock, for durations.
+    fn local_now_ms(&self) -> u64 {
+        self.ledger.time().local_now_ms()
+    }
 }
 
 fn bad_handle(error: &impl std::fmt::Display) -> TriggerError {

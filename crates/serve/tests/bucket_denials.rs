@@ -1,4 +1,4 @@
-//! What a bucket's refusals mean: only that there is no such object means that there is no such object.
+//! S3 errors: only a missing object counts as a lost body, every other error as an outage.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use futures::FutureExt;
 
 const PAGE: &str = "/products/42";
 
-/// A way to the world's services on which every download is refused like this.
-fn refusing(world: &World, status: u16, code: &str, message: &str) -> InProcess {
+/// A client whose downloads all fail with this error.
+fn failing(world: &World, status: u16, code: &str, message: &str) -> InProcess {
     let engines = world.engines.clone();
-    let refusal = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");
+    let error = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");
     let answer: Answer = Arc::new(move |request| {
-        let (engines, refusal) = (engines.clone(), refusal.clone());
+        let (engines, error) = (engines.clone(), error.clone());
         async move {
             if Call::of(&request).operation != "GetObject" {
                 return engines.call(request).await;
             }
-            http::Response::builder().status(status).body(Bytes::from(refusal)).unwrap()
+            http::Response::builder().status(status).body(Bytes::from(error)).unwrap()
         }
         .boxed()
     });
@@ -30,7 +30,7 @@ fn refusing(world: &World, status: u16, code: &str, message: &str) -> InProcess 
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_an_object_that_is_not_there_or_not_shown_is_a_lost_body() {
+async fn only_missing_or_hidden_objects_count_as_lost() {
     let listing = "User: arn:aws:sts::1:assumed-role/serve is not authorized to perform: s3:ListBucket on resource: x";
     let reading = "User: arn:aws:sts::1:assumed-role/serve is not authorized to perform: s3:GetObject on resource: x";
     let key = "User: arn:aws:sts::1:assumed-role/serve is not authorized to perform: kms:Decrypt on resource: x";
@@ -55,7 +55,7 @@ async fn only_an_object_that_is_not_there_or_not_shown_is_a_lost_body() {
         (503, "SlowDown", "Please reduce your request rate.", false),
     ] {
         let (world, _, _) = published(PAGE).await;
-        let instance = world.instance_on(refusing(&world, status, code, message), |_| {});
+        let instance = world.instance_on(failing(&world, status, code, message), |_| {});
         let reply = instance.get(PAGE).await;
         let detail = if lost { "body-lost" } else { "s3-down" };
         assert_eq!(

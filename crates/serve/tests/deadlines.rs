@@ -1,11 +1,11 @@
-//! How long a reader waits at most, and for what: for a regeneration that may come, never for services that do not answer.
+//! Response deadlines: a request waits for a regeneration, never for services that do not answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use everfresh_serve::reply::Reply;
+use everfresh_serve::http::Reply;
 use everfresh_testing::{CONFIG, Instance, World, body, cache_status, get, pause, published, text};
 
 const PAGE: &str = "/products/42";
@@ -22,7 +22,7 @@ async fn expired() -> (World, Instance) {
     (world, instance)
 }
 
-/// A reader, and how long they waited.
+/// A response, and how long it took.
 async fn timed(instance: &Instance) -> (Reply, Duration) {
     let began = tokio::time::Instant::now();
     let served = instance.server.serve(&get(PAGE)).await;
@@ -36,7 +36,7 @@ fn sent(instance: &Instance) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_is_not_waited_for_while_the_table_does_not_answer() {
+async fn expired_page_is_served_at_once_while_dynamodb_is_down() {
     for fault in [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle] {
         let (world, instance) = expired().await;
         for operation in TABLE {
@@ -48,12 +48,12 @@ async fn an_expired_page_is_not_waited_for_while_the_table_does_not_answer() {
             assert!(cache_status(&reply).ends_with("detail=dynamodb-down"), "{fault:?}: {reply:?}");
             assert!(took <= Duration::from_millis(400), "{fault:?}: {took:?}");
         }
-        assert!(world.waiting().await > 0, "it is asked for all the same: {fault:?}");
+        assert!(world.waiting().await > 0, "enqueued all the same: {fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_is_not_waited_for_if_nobody_can_be_asked_for_it() {
+async fn expired_page_is_served_at_once_while_sqs_is_down() {
     let (world, instance) = expired().await;
     instance.inject(On::every("SendMessage"), Fault::Hang);
     for _ in 0..10 {
@@ -65,9 +65,9 @@ async fn an_expired_page_is_not_waited_for_if_nobody_can_be_asked_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_visit_that_waited_in_vain_has_asked_once() {
+async fn read_that_waited_in_vain_enqueues_once() {
     let (world, _) = expired().await;
-    // Longer than a wish keeps others quiet.
+    // Longer than an enqueue suppresses others.
     let instance = world.instance_with(|settings| settings.wait_ms = 5_900);
     let (reply, took) = timed(&instance).await;
     assert!(cache_status(&reply).ends_with("detail=expired-age"), "{reply:?}");
@@ -75,11 +75,11 @@ async fn a_visit_that_waited_in_vain_has_asked_once() {
     assert_eq!((sent(&instance), world.waiting().await), (1, 1));
     pause(10).await;
     timed(&instance).await;
-    assert_eq!(sent(&instance), 2, "the window has ended, and it may have failed");
+    assert_eq!(sent(&instance), 2, "the window has ended, and the regeneration may have failed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_visit_whose_body_was_lost_meanwhile_asks_for_that_too() {
+async fn body_lost_during_the_wait_is_enqueued_too() {
     let (world, instance) = expired().await;
     world.publish(&world.sandbox().await, PAGE, &["two"]).await;
     pause(120).await;
@@ -94,7 +94,7 @@ async fn a_visit_whose_body_was_lost_meanwhile_asks_for_that_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_visits_time_is_over_memory_answers() {
+async fn cache_answers_after_the_response_deadline() {
     let (world, sandbox, _) = published(PAGE).await;
     let instance = world.instance_with(|settings| settings.response_deadline_ms = 1_000);
     assert_eq!(body(&instance.get(PAGE).await), "one");
@@ -110,7 +110,7 @@ async fn when_a_visits_time_is_over_memory_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_visits_time_is_over_and_memory_has_nothing_the_reader_is_told_to_come_again() {
+async fn uncached_page_gets_503_after_the_response_deadline() {
     let (world, _, _) = published(PAGE).await;
     let instance = world.instance_with(|settings| settings.response_deadline_ms = 1_000);
     for operation in ALL {
@@ -124,7 +124,7 @@ async fn when_a_visits_time_is_over_and_memory_has_nothing_the_reader_is_told_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_that_a_visits_end_cut_off_is_made_by_the_next_reader() {
+async fn enqueue_cut_off_by_the_deadline_is_repeated_by_the_next_read() {
     let world = World::new().await;
     let instance = world.instance_with(|settings| settings.response_deadline_ms = 1_000);
     instance.inject(On::every("SendMessage"), Fault::Hang);
@@ -137,26 +137,26 @@ async fn a_wish_that_a_visits_end_cut_off_is_made_by_the_next_reader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_all_slow_add_up_to_eight_seconds_at_most() {
+async fn slow_calls_together_take_eight_seconds_at_most() {
     let slow = |instance: &Instance| {
         for operation in ALL {
             instance.inject(On::every(operation), Fault::Delay(Duration::from_millis(690)));
         }
     };
-    // Missing: nobody renders it.
+    // Missing, and no worker renders it.
     let world = World::new().await;
     let instance = world.instance();
     slow(&instance);
     let (reply, took) = timed(&instance).await;
     assert!(reply.status == 503 && took <= Duration::from_secs(8), "{took:?}: {reply:?}");
-    // Expired, and not in memory: of the time there is some left to fetch it.
+    // Expired and not cached: some of the deadline is left for the body.
     let (world, _) = expired().await;
     let cold = world.instance();
     slow(&cold);
     let (reply, took) = timed(&cold).await;
     assert_eq!((reply.status, body(&reply).as_str()), (200, "one"));
     assert!(took <= Duration::from_secs(8), "{took:?}");
-    // Its body is lost, and the queue hangs.
+    // The body is lost, and SQS hangs.
     let (world, _, _) = published(PAGE).await;
     world.lose(&text(&world.meta(PAGE).await.unwrap(), "s3_key")).await;
     let instance = world.instance();
@@ -167,7 +167,7 @@ async fn calls_that_are_all_slow_add_up_to_eight_seconds_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_is_slow_but_answers_is_heard_after_the_reply() {
+async fn slow_read_is_completed_after_the_reply() {
     for slow_ms in [450, 690] {
         let (world, sandbox, instance) = published(PAGE).await;
         assert_eq!(body(&instance.get(PAGE).await), "one");

@@ -1,4 +1,5 @@
-//! Rows that point: at version rows of another language, at nothing, and at what is none of the reader's business.
+//! Pointers in rows: at version rows of foreign writers, at nothing, and at objects of other
+//! tenants.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_testing::{START_MS, World, body, cache_status, n, pause, s, text};
@@ -6,7 +7,7 @@ use everfresh_testing::{START_MS, World, body, cache_status, n, pause, s, text};
 const PAGE: &str = "/products/42";
 const NOW: u64 = START_MS / 1000;
 
-/// Moves an attribute of a page's META, as a helper's `UpdateItem` does.
+/// Sets an attribute of a page's META, as a foreign writer's `UpdateItem` does.
 async fn set(world: &World, path: &str, attribute: &str, value: &str) {
     let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
     let update = update.key("pk", s(world.pk(path))).key("sk", s("META")).update_expression("SET #a = :value");
@@ -14,7 +15,7 @@ async fn set(world: &World, path: &str, attribute: &str, value: &str) {
     update.send().await.unwrap();
 }
 
-/// Writes a version row of another language, and its body.
+/// Writes a foreign writer's version row and its body.
 async fn version_row(world: &World, path: &str, content: &str, generated_at: u64) {
     world.store("acme/html/abc.html", content, &[]).await;
     let row = [
@@ -26,8 +27,8 @@ async fn version_row(world: &World, path: &str, content: &str, generated_at: u64
     world.put(&world.pk(path), "VER#abc", &row).await;
 }
 
-/// Where no reader of acme's may be led. Globex's object is there.
-fn elsewhere() -> Vec<String> {
+/// Pointers that acme's pages must not follow. Globex's object exists.
+fn bad_pointers() -> Vec<String> {
     let mut pointers = [
         "globex/html/42.html",
         "s3://everfresh/globex/html/42.html",
@@ -56,8 +57,8 @@ fn elsewhere() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_row_that_points_elsewhere_is_never_followed_and_is_regenerated() {
-    for pointer in elsewhere() {
+async fn bad_pointer_in_a_foreign_row_is_not_followed_but_regenerated() {
+    for pointer in bad_pointers() {
         let shown: String = pointer.chars().take(50).collect();
         let world = World::new().await;
         let (sandbox, instance) = (world.sandbox().await, world.instance());
@@ -70,7 +71,7 @@ async fn a_foreign_row_that_points_elsewhere_is_never_followed_and_is_regenerate
         let messages = world.messages().await;
         let [message] = messages.as_slice() else { panic!("{shown:?}: {messages:?}") };
         let attributes = message.message_attributes().unwrap();
-        assert!(!attributes.contains_key("everfresh-lost"), "{shown:?}: the queue may refuse what a row holds");
+        assert!(!attributes.contains_key("everfresh-lost"), "{shown:?}: SQS may reject a row's value");
         pause(400).await;
         sandbox.turn().await;
         pause(2).await;
@@ -81,8 +82,8 @@ async fn a_foreign_row_that_points_elsewhere_is_never_followed_and_is_regenerate
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_of_ours_that_was_turned_elsewhere_shows_the_last_good_page_until_it_is_mended() {
-    for pointer in elsewhere() {
+async fn bad_pointer_in_our_row_serves_the_last_good_version() {
+    for pointer in bad_pointers() {
         let shown: String = pointer.chars().take(50).collect();
         let world = World::new().await;
         let sandbox = world.sandbox().await;
@@ -109,7 +110,7 @@ async fn a_row_of_ours_that_was_turned_elsewhere_shows_the_last_good_page_until_
 }
 
 #[tokio::test(start_paused = true)]
-async fn versions_in_rows_of_their_own_are_served_and_then_replaced_by_ours() {
+async fn foreign_version_rows_are_served_then_replaced() {
     for path in [PAGE, "/kept/1"] {
         let world = World::new().await;
         let (sandbox, instance) = (world.sandbox().await, world.instance());
@@ -135,7 +136,7 @@ async fn versions_in_rows_of_their_own_are_served_and_then_replaced_by_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_helper_that_moves_the_pointer_on_a_row_of_ours_is_followed() {
+async fn pointer_moved_by_a_foreign_writer_is_followed() {
     for path in [PAGE, "/kept/1"] {
         let world = World::new().await;
         let (sandbox, instance) = (world.sandbox().await, world.instance());
@@ -152,8 +153,8 @@ async fn a_helper_that_moves_the_pointer_on_a_row_of_ours_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pointer_to_nothing_asks_for_a_regeneration_that_works() {
-    // One route ends the life of stale pages, the other does not.
+async fn dangling_pointer_is_repaired_by_a_regeneration() {
+    // One route has `max_stale`, the other does not.
     for path in [PAGE, "/kept/1"] {
         for ours in [false, true] {
             let world = World::new().await;

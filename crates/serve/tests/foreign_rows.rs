@@ -1,4 +1,4 @@
-//! Rows and objects as helpers of other languages write them, and some that nobody should have written.
+//! Rows and objects of foreign writers, valid and broken.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_core::domain::page_key::KeyLayout;
@@ -10,7 +10,7 @@ const NOW: u64 = START_MS / 1000;
 const HTML: &str = "text/html; charset=utf-8";
 
 #[tokio::test(start_paused = true)]
-async fn a_row_of_another_language_is_served_as_it_is_written() {
+async fn foreign_row_is_served_as_written() {
     let plain = || vec![("s3_key", s("acme/html/42.html")), ("generated_at", n(NOW)), ("revalidate_seconds", n(60))];
     let etag = ("etag", s("\"v1\""));
     let described = [
@@ -66,15 +66,15 @@ async fn a_row_of_another_language_is_served_as_it_is_written() {
             cache_status(&reply).starts_with("hit; ttl=") && !cache_status(&reply).contains("detail"),
             "{name}: {reply:?}"
         );
-        // Only what is there is recognised again.
-        let recognised = reply.header("etag").is_some_and(|etag| etag.starts_with('"'));
-        assert_eq!(recognised, status == 200, "{name}");
+        // Only a 200 has an ETag.
+        let has_etag = reply.header("etag").is_some_and(|etag| etag.starts_with('"'));
+        assert_eq!(has_etag, status == 200, "{name}");
         assert_eq!(world.waiting().await, 0, "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_row_of_another_language_is_served_and_then_replaced_by_ours() {
+async fn stale_foreign_row_is_served_then_replaced() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.store("acme/html/42.html", "<p>theirs", &[("facetheory-content-type", "text/plain")]).await;
@@ -90,14 +90,14 @@ async fn a_stale_row_of_another_language_is_served_and_then_replaced_by_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_a_helper_overwrites_is_read_again() {
+async fn overwritten_foreign_object_is_read_again() {
     let world = World::new().await;
     let instance = world.instance();
     for (round, with_etag) in [(0, false), (1, false), (2, true), (3, true)] {
         let content = format!("<p>round {round}");
-        // Always the same key, as a helper may that does not share our rule of never overwriting.
+        // Always the same key: a foreign writer may overwrite objects.
         world.store("acme/html/42.html", &content, &[]).await;
-        // A helper without ETags is told apart by the second.
+        // Without an ETag, versions are distinguished by the second.
         let at = if with_etag { NOW + 6 } else { NOW + round };
         let etag = if with_etag { s(format!("\"{round}\"")) } else { null() };
         let row = [("s3_key", s("acme/html/42.html")), ("generated_at", n(at)), ("revalidate_seconds", n(60))];
@@ -111,7 +111,7 @@ async fn an_object_that_a_helper_overwrites_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tables_with_other_keys_are_served_too() {
+async fn tables_with_other_key_layouts_are_served() {
     let one_tenant = everfresh_testing::CONFIG.split("[tenant.globex]").next().unwrap();
     for (single_tenant, raw_keys, pk) in [
         (false, true, "TENANT#acme#CACHE#/products/42".to_owned()),
@@ -131,7 +131,7 @@ async fn tables_with_other_keys_are_served_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_cannot_be_read_harms_its_own_page_only() {
+async fn unreadable_row_affects_its_own_page_only() {
     let needed = || vec![("s3_key", s("acme/x")), ("generated_at", n(NOW)), ("revalidate_seconds", n(60))];
     let without = |name: &str| needed().into_iter().filter(|(known, _)| *known != name).collect::<Vec<_>>();
     for (name, row) in [
@@ -164,7 +164,7 @@ async fn a_row_that_cannot_be_read_harms_its_own_page_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_beyond_what_can_be_answered_harms_its_own_page_only_and_is_replaced() {
+async fn oversized_object_affects_its_own_page_only_and_is_replaced() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.publish(&sandbox, PAGE, &["one"]).await;
@@ -185,7 +185,7 @@ async fn an_object_beyond_what_can_be_answered_harms_its_own_page_only_and_is_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_read_is_no_lease_to_readers() {
+async fn unreadable_lease_counts_as_no_lease() {
     for lease in [
         vec![("lease_token", s("x")), ("lease_expires_at", s("soon"))],
         vec![("lease_token", s("x"))],
@@ -200,8 +200,8 @@ async fn a_lease_that_cannot_be_read_is_no_lease_to_readers() {
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{lease:?}");
         pause(70).await;
         assert!(cache_status(&instance.get(PAGE).await).ends_with("detail=stale-age"), "{lease:?}");
-        assert_eq!(world.waiting().await, 1, "nobody is known to render it: {lease:?}");
-        // One who waits for a page sees it come, too.
+        assert_eq!(world.waiting().await, 1, "no render is known: {lease:?}");
+        // A request that waits for a page gets it, too.
         let missing = "/products/missing";
         world.put(&world.pk(missing), "LOCK", &lease).await;
         world.store("acme/html/missing.html", "<p>theirs", &[]).await;
@@ -217,13 +217,13 @@ async fn a_lease_that_cannot_be_read_is_no_lease_to_readers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_cannot_be_read_any_more_is_no_outage_of_the_table() {
+async fn row_that_became_unreadable_is_no_dynamodb_outage() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.publish(&sandbox, PAGE, &["one"]).await;
     assert_eq!(body(&instance.get(PAGE).await), "one");
     world.put(&world.pk(PAGE), "META", &[("s3_key", s("acme/x"))]).await;
-    // Also when it is beyond its life: nothing better would be seen by waiting.
+    // Also once it is expired: a wait would not see a newer version.
     for seconds in [2, 2, 2 * 86_400] {
         pause(seconds).await;
         let began = tokio::time::Instant::now();
@@ -236,7 +236,7 @@ async fn a_row_that_cannot_be_read_any_more_is_no_outage_of_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_foreign_row_is_rendered_anew_for_its_first_reader() {
+async fn unreadable_foreign_row_is_regenerated_for_its_first_reader() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.put(&world.pk(PAGE), "META", &[("s3_key", s("acme/x")), ("generated_at", s("yesterday"))]).await;

@@ -1,7 +1,8 @@
-//! The real function under a Runtime API that freezes it, as Lambda does, the moment it asks for the next event.
+//! The real function under a Runtime API that freezes it, as Lambda does, when it polls for the
+//! next event.
 //!
-//! The queue fails once, and takes its time to say so, so that a wish takes two attempts and some time between them: long enough for
-//! the sandbox to be frozen in the middle if nobody waits for it.
+//! SQS fails once, slowly, so that an enqueue takes two attempts and some time: long enough for the
+//! sandbox to be frozen in the middle if the function does not wait.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ path       = "/{*rest}"
 revalidate = "60s"
 "#;
 
-/// How long the queue takes to fail: less than the client's patience.
+/// How long SQS takes to fail: less than the client's timeout.
 const SLOW: Duration = Duration::from_millis(300);
 
 /// A stack on loopback with one stale page, and a queue that fails `failures` times.
@@ -45,7 +46,7 @@ struct Site {
     stack: Stack,
     gateway: Gateway,
     folder: tempfile::TempDir,
-    /// How often the queue was asked to take a message.
+    /// Calls of SendMessage.
     sends: Arc<AtomicU64>,
 }
 
@@ -64,7 +65,7 @@ impl Site {
             async move {
                 let is_send = Call::of(&request).operation == "SendMessage";
                 if is_send && sends.fetch_add(1, Ordering::SeqCst) < failures {
-                    // The client's own pause before it tries again is drawn at random, and may be next to nothing.
+                    // The SDK's pause before its retry is random, and may be almost zero.
                     tokio::time::sleep(SLOW).await;
                     let error = Bytes::from_static(br#"{"__type":"InternalFailure"}"#);
                     return http::Response::builder().status(500).body(error).unwrap();
@@ -125,8 +126,8 @@ fn event(path: &str) -> Vec<u8> {
     event.to_string().into_bytes()
 }
 
-/// A reader's answer, and how many messages there are once the function is frozen.
-async fn visit_and_freeze(site: &Site, binary: &Path) -> (Value, u64) {
+/// The response, and the number of messages once the function is frozen.
+async fn invoke_and_freeze(site: &Site, binary: &Path) -> (Value, u64) {
     let api = RuntimeApi::start().await.unwrap();
     api.set_freeze(Freeze::BetweenInvocations);
     let function = Function::spawn(&api, binary, site.environment()).unwrap();
@@ -144,9 +145,9 @@ fn beside(name: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stale_page_wishes_for_is_sent_before_the_sandbox_freezes() {
+async fn regeneration_is_enqueued_before_the_sandbox_freezes() {
     let site = Site::with_failing_sends(1).await;
-    let (answer, messages) = visit_and_freeze(&site, Path::new(env!("CARGO_BIN_EXE_everfresh-serve"))).await;
+    let (answer, messages) = invoke_and_freeze(&site, Path::new(env!("CARGO_BIN_EXE_everfresh-serve"))).await;
     assert_eq!((&answer["statusCode"], &answer["body"]), (&json!(200), &json!("<p>stale")));
     let status = answer["headers"]["cache-status"].as_str().unwrap();
     assert!(status.ends_with("detail=stale-age"), "{status}");
@@ -154,16 +155,16 @@ async fn what_a_stale_page_wishes_for_is_sent_before_the_sandbox_freezes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bare_spawn_would_be_frozen_in_the_middle() {
+async fn spawned_send_is_frozen_in_the_middle() {
     let site = Site::with_failing_sends(1).await;
-    let (answer, messages) = visit_and_freeze(&site, &beside("everfresh-bare-spawn")).await;
+    let (answer, messages) = invoke_and_freeze(&site, &beside("everfresh-bare-spawn")).await;
     assert_eq!(answer["statusCode"], 200);
     assert_eq!(messages, 0, "if this is sent too, the test above shows nothing");
     assert!(site.sends.load(Ordering::SeqCst) <= 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reply_is_posted_before_the_wish_is_sent() {
+async fn reply_is_posted_before_the_send() {
     let site = Site::with_failing_sends(1_000).await;
     let api = RuntimeApi::start().await.unwrap();
     let _function =
@@ -171,26 +172,26 @@ async fn the_reply_is_posted_before_the_wish_is_sent() {
     api.wait_for_poll().await.unwrap();
     let answer: Value = serde_json::from_slice(&api.invoke(event("/a")).await.unwrap()).unwrap();
     assert_eq!(answer["statusCode"], 200);
-    assert!(site.sends.load(Ordering::SeqCst) <= 1, "the reader has the page before the queue has refused twice");
+    assert!(site.sends.load(Ordering::SeqCst) <= 1, "the reply comes before SQS has failed twice");
     api.wait_for_poll().await.unwrap();
-    assert_eq!(site.sends.load(Ordering::SeqCst), 2, "both attempts are over before the next event is asked for");
+    assert_eq!(site.sends.load(Ordering::SeqCst), 2, "both attempts are over before the next poll");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_that_is_no_request_costs_its_sender_a_refusal_and_nobody_else_anything() {
+async fn malformed_event_fails_only_its_own_request() {
     let site = Site::with_failing_sends(0).await;
     let api = RuntimeApi::start().await.unwrap();
     let _function =
         Function::spawn(&api, Path::new(env!("CARGO_BIN_EXE_everfresh-serve")), site.environment()).unwrap();
-    let odd = api.invoke(b"{}".to_vec()).await.unwrap();
-    let odd: Value = serde_json::from_slice(&odd).unwrap();
-    assert_eq!(odd["statusCode"], 405);
+    let malformed = api.invoke(b"{}".to_vec()).await.unwrap();
+    let malformed: Value = serde_json::from_slice(&malformed).unwrap();
+    assert_eq!(malformed["statusCode"], 405);
     let good: Value = serde_json::from_slice(&api.invoke(event("/a")).await.unwrap()).unwrap();
     assert_eq!(good["statusCode"], 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_after_the_reply_is_told_before_the_sandbox_freezes() {
+async fn failure_after_the_reply_is_logged_before_the_freeze() {
     let site = Site::with_failing_sends(1_000).await;
     let api = RuntimeApi::start().await.unwrap();
     api.set_freeze(Freeze::BetweenInvocations);
@@ -198,9 +199,9 @@ async fn what_goes_wrong_after_the_reply_is_told_before_the_sandbox_freezes() {
     api.invoke(event("/a")).await.unwrap();
     api.wait_for_poll().await.unwrap();
     // It is stopped now, and writes nothing more. What it has written may still be in the pipe.
-    let told = || function.logs().iter().any(|line| line.contains(r#""sqs_outage":1"#));
+    let logged = || function.logs().iter().any(|line| line.contains(r#""sqs_outage":1"#));
     for _ in 0..100 {
-        if told() {
+        if logged() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,7 +1,7 @@
-//! Whose page it is: told by one header, and by nothing else that a reader can send.
+//! The tenant is decided by one header, and by nothing else in a request.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use everfresh_serve::request::Request;
+use everfresh_serve::http::Request;
 use everfresh_testing::{Instance, World, body, get, pause};
 
 const PAGE: &str = "/products/42";
@@ -20,13 +20,13 @@ async fn two_tenants() -> (World, Instance) {
 }
 
 /// A GET of the page with these headers and no other.
-fn asked(headers: &[(&str, &str)]) -> Request {
+fn request(headers: &[(&str, &str)]) -> Request {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     Request { headers: headers.iter().map(own).collect(), ..get(PAGE) }
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_host_shows_its_own_tenants_page_in_any_order() {
+async fn each_host_serves_its_own_tenants_page() {
     let (_, instance) = two_tenants().await;
     for _ in 0..3 {
         for (host, tenant) in [
@@ -37,7 +37,7 @@ async fn each_host_shows_its_own_tenants_page_in_any_order() {
             ("www.acme.example:443", "acme"),
             ("GLOBEX.example.:8080", "globex"),
         ] {
-            let reply = instance.serve(&asked(&[("host", host)])).await;
+            let reply = instance.serve(&request(&[("host", host)])).await;
             assert_eq!((reply.status, body(&reply).as_str()), (200, tenant), "{host}");
         }
     }
@@ -46,7 +46,7 @@ async fn each_host_shows_its_own_tenants_page_in_any_order() {
     assert_eq!(bodies, 2);
 }
 
-fn nobodys_hosts() -> Vec<String> {
+fn unknown_hosts() -> Vec<String> {
     let mut hosts: Vec<String> = [
         "",
         " ",
@@ -93,7 +93,7 @@ fn nobodys_hosts() -> Vec<String> {
         "www.acme.example\r\nx-needle: 1",
         "www.acme.example\0",
         "www.acme.example\0needle",
-        // A Cyrillic а, a full-width a, a dotless i's relatives, a Kelvin sign, other dots and what is not seen.
+        // A Cyrillic а, a full-width a, other dots, and invisible characters.
         "www.\u{430}cme.example",
         "www.\u{ff41}cme.example",
         "www.acme\u{3002}example",
@@ -117,11 +117,11 @@ fn nobodys_hosts() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_nobodys_is_misdirected_and_costs_nothing() {
+async fn unknown_host_gets_421_without_a_call() {
     let (world, instance) = two_tenants().await;
-    let hosts = nobodys_hosts();
-    let missing = [asked(&[]), asked(&[("x-everfresh-host", "www.acme.example")])];
-    let wrong = hosts.iter().map(|host| asked(&[("host", host)]));
+    let hosts = unknown_hosts();
+    let missing = [request(&[]), request(&[("x-everfresh-host", "www.acme.example")])];
+    let wrong = hosts.iter().map(|host| request(&[("host", host)]));
     for request in wrong.chain(missing) {
         let reply = instance.serve(&request).await;
         assert_eq!(reply.status, 421, "{:?}: {reply:?}", request.headers);
@@ -132,7 +132,7 @@ async fn a_host_that_is_nobodys_is_misdirected_and_costs_nothing() {
     assert_eq!(world.waiting().await, 0);
 }
 
-/// Headers by which other servers are led to another host, path, method or cache key.
+/// Headers that lead other servers to another host, path, method or cache key.
 const MISLEADING: [(&str, &str); 22] = [
     ("x-forwarded-host", "globex.example"),
     ("x-forwarded-server", "globex.example"),
@@ -159,30 +159,30 @@ const MISLEADING: [(&str, &str); 22] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn headers_that_mislead_other_servers_change_neither_page_nor_message() {
+async fn misleading_headers_change_neither_page_nor_message() {
     let (world, _) = two_tenants().await;
     pause(70).await;
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     let all: Vec<(&str, &str)> = MISLEADING.to_vec();
     for headers in MISLEADING.iter().map(std::slice::from_ref).chain([&[][..], all.as_slice()]) {
         let host = [("host", "www.acme.example")];
         // Before and after the host's own header.
         for headers in [[&host[..], headers].concat(), [headers, &host[..]].concat()] {
             let instance = world.instance();
-            let reply = instance.serve(&asked(&headers)).await;
+            let reply = instance.serve(&request(&headers)).await;
             assert_eq!((reply.status, body(&reply).as_str()), (200, "acme"), "{headers:?}");
             let messages = world.messages().await;
             let [message] = messages.as_slice() else { panic!("{headers:?}: {messages:?}") };
-            told.push((reply, message.body.clone(), message.message_attributes.clone()));
+            results.push((reply, message.body.clone(), message.message_attributes.clone()));
         }
     }
-    for (one, other) in told.iter().zip(&told[1..]) {
+    for (one, other) in results.iter().zip(&results[1..]) {
         assert_eq!(one, other);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_proxy_names_the_host_only_its_header_counts() {
+async fn trusted_proxy_header_alone_decides_the_host() {
     let (world, _) = two_tenants().await;
     let instance = world.instance_with(|settings| settings.trust_host_header = true);
     let acme = ("x-everfresh-host", "www.acme.example");
@@ -194,12 +194,12 @@ async fn where_a_proxy_names_the_host_only_its_header_counts() {
         (vec![("host", "www.acme.example")], None),
         (vec![("host", "www.acme.example"), ("x-forwarded-host", "www.acme.example")], None),
         (vec![("host", "www.acme.example"), ("x-everfresh-host", "")], None),
-        (vec![("host", "www.acme.example"), ("x-everfresh-host", "nobody.example")], None),
-        // What a reader sent, and what the proxy added to it.
+        (vec![("host", "www.acme.example"), ("x-everfresh-host", "unknown.example")], None),
+        // The client's value, and the proxy's appended to it.
         (vec![("host", "www.acme.example"), ("x-everfresh-host", "globex.example, www.acme.example")], None),
         (vec![], None),
     ] {
-        let reply = instance.serve(&asked(&headers)).await;
+        let reply = instance.serve(&request(&headers)).await;
         match page {
             Some(page) => assert_eq!((reply.status, body(&reply).as_str()), (200, page), "{headers:?}"),
             None => assert_eq!(reply.status, 421, "{headers:?}"),
@@ -208,14 +208,14 @@ async fn where_a_proxy_names_the_host_only_its_header_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_one_tenant_has_is_missing_on_anothers_host() {
+async fn page_of_one_tenant_is_missing_on_anothers_host() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.origin.content("acme");
     world.enqueue(PAGE).await;
     sandbox.turn().await;
     assert_eq!(body(&instance.get(PAGE).await), "acme");
-    let reply = instance.serve(&asked(&[("host", "globex.example")])).await;
+    let reply = instance.serve(&request(&[("host", "globex.example")])).await;
     assert_eq!(reply.status, 503, "{reply:?}");
     let messages = world.messages().await;
     let [message] = messages.as_slice() else { panic!("{messages:?}") };

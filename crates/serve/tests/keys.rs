@@ -1,9 +1,9 @@
-//! Which addresses are one page, and which are none.
+//! Which URLs are the same page, and which are refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_testing::{World, body, get, pause};
 
-/// A tenant whose last route takes every path, so that nothing is refused for want of a route; and one without such a route.
+/// A tenant with a catch-all route, and one without.
 const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
@@ -34,7 +34,7 @@ query      = ["color"]
 
 const PAGE: &str = "/products/A1?color=red&size=x%20l";
 
-/// The same page, written otherwise.
+/// Spellings of the same page.
 const SPELLINGS: [&str; 17] = [
     "/products/A1?color=red&size=x%20l",
     "/products/A1?size=x%20l&color=red",
@@ -56,10 +56,10 @@ const SPELLINGS: [&str; 17] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn one_page_however_it_is_spelt_is_one_message_and_one_stored_page() {
+async fn all_spellings_of_a_page_are_one_message_and_one_row() {
     let world = World::with_config(CONFIG).await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
-    // But for the last one, whose second `?` is part of the size.
+    // Except the last one, whose second `?` is part of the size.
     let (other, same) = SPELLINGS.split_last().unwrap();
     let hash = world.page(PAGE).hash();
     for spelling in same {
@@ -67,7 +67,7 @@ async fn one_page_however_it_is_spelt_is_one_message_and_one_stored_page() {
     }
     futures::future::join_all(same.iter().map(|spelling| instance.get(spelling))).await;
     assert_ne!(world.page(other).hash(), hash);
-    assert_eq!(world.waiting().await, 1, "one wish for all of them");
+    assert_eq!(world.waiting().await, 1, "one message for all of them");
     sandbox.turn().await;
     assert_eq!(world.objects().await.len(), 1);
     pause(2).await;
@@ -79,7 +79,7 @@ async fn one_page_however_it_is_spelt_is_one_message_and_one_stored_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parameters_that_are_allowed_make_another_page_and_others_do_not() {
+async fn only_allowed_parameters_make_another_page() {
     let world = World::with_config(CONFIG).await;
     world.origin.numbers_its_renders();
     let (sandbox, instance) = (world.sandbox().await, world.instance());
@@ -111,7 +111,7 @@ async fn parameters_that_are_allowed_make_another_page_and_others_do_not() {
     assert_eq!(world.waiting().await, 0);
 }
 
-/// Addresses about which servers disagree, and some that are none. Each ends in words that no answer may repeat.
+/// URLs that servers parse differently, and invalid ones. No response may repeat `needle`.
 fn malformed() -> Vec<String> {
     let mut paths: Vec<String> = [
         "/account/;needle.css",
@@ -184,7 +184,7 @@ fn malformed() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_servers_read_in_two_ways_is_refused_without_a_look_at_the_store() {
+async fn ambiguous_urls_are_refused_without_a_call() {
     let world = World::with_config(CONFIG).await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     for page in ["/account", "/needle.css", "/account/needle.css", "/products/1"] {
@@ -212,7 +212,7 @@ async fn what_servers_read_in_two_ways_is_refused_without_a_look_at_the_store() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_private_page_does_not_become_a_public_one_by_a_suffix() {
+async fn suffix_does_not_make_a_page_of_another_path() {
     let world = World::with_config(CONFIG).await;
     let instance = world.instance();
     for path in ["/account/x.css", "/account.css", "/account/", "/account/x", "/accounts", "/ACCOUNT", "/account%20"] {
@@ -225,7 +225,7 @@ async fn a_private_page_does_not_become_a_public_one_by_a_suffix() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn characters_that_look_alike_are_other_pages() {
+async fn lookalike_characters_are_other_pages() {
     let world = World::with_config(CONFIG).await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.enqueue("/products/cafe").await;

@@ -1,4 +1,4 @@
-//! The log of an instance whose readers all meet the same trouble: a line, not a line each.
+//! A problem that many requests have is one log line, not one each.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io;
@@ -18,8 +18,8 @@ const NOW: u64 = START_MS / 1000;
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// What this thread logs from now on, while the guard lives.
-    fn listen() -> (Self, DefaultGuard) {
+    /// Records this thread's log while the guard lives.
+    fn record() -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
@@ -45,7 +45,7 @@ impl io::Write for Log {
     }
 }
 
-/// Thirty readers of each of these pages, one a second.
+/// Thirty reads of each of these pages, one a second.
 async fn readers(instance: &Instance, pages: &[&str]) {
     for _ in 0..30 {
         for page in pages {
@@ -56,7 +56,7 @@ async fn readers(instance: &Instance, pages: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_a_page_is_said_once_a_minute_and_of_each_page() {
+async fn problem_is_logged_once_a_minute_per_page() {
     let pages = ["/products/1", "/products/2"];
     let row = |key: &str| vec![("s3_key", s(key)), ("generated_at", n(NOW)), ("revalidate_seconds", n(3_600))];
     for (words, row) in [
@@ -67,12 +67,12 @@ async fn what_is_wrong_with_a_page_is_said_once_a_minute_and_of_each_page() {
     ] {
         let world = World::new().await;
         world.store("acme/html/large.html", &"x".repeat(5_000_000), &[]).await;
-        // Nobody waits, so that thirty readers come within the minute.
+        // Without waiting, so that thirty reads fit in the minute.
         let instance = world.instance_with(|settings| settings.wait_ms = 0);
         for page in pages {
             world.put(&world.pk(page), "META", &row).await;
         }
-        let (log, _listening) = Log::listen();
+        let (log, _guard) = Log::record();
         readers(&instance, &pages).await;
         // Two pages, but one object.
         let each = if words == "has more bytes" { 1 } else { 2 };
@@ -80,31 +80,31 @@ async fn what_is_wrong_with_a_page_is_said_once_a_minute_and_of_each_page() {
         pause(60).await;
         readers(&instance, &pages).await;
         assert_eq!(log.lines(words), 2 * each, "{words}");
-        assert_eq!(instance.total(metrics::UNAVAILABLE), 120, "{words}: readers are counted, not told one by one");
+        assert_eq!(instance.total(metrics::UNAVAILABLE), 120, "{words}: counted for every read");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_over_its_budget_is_named_once_a_minute() {
+async fn rate_limited_tenant_is_logged_once_a_minute() {
     let world = World::new().await;
     let instance = world.instance_with(|settings| (settings.enqueues_per_minute, settings.wait_ms) = (1, 0));
-    let (log, _listening) = Log::listen();
+    let (log, _guard) = Log::record();
     for number in 0..500 {
         instance.get(&format!("/products/{number}")).await;
     }
-    assert_eq!(log.lines("more than their budget"), 1);
+    assert_eq!(log.lines("rate limit of tenant"), 1);
     assert!(instance.total(metrics::ENQUEUES_LIMITED) > 490);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_fails_is_named_once_until_it_answers() {
+async fn failing_service_is_logged_once_until_it_answers() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, PAGE, &["one"]).await;
     let instance = world.instance();
     instance.get(PAGE).await;
     pause(70).await;
-    let (log, _listening) = Log::listen();
+    let (log, _guard) = Log::record();
     for operation in ["SendMessage", "Query"] {
         instance.inject(On::every(operation), Fault::Hang);
     }
@@ -112,7 +112,7 @@ async fn a_service_that_fails_is_named_once_until_it_answers() {
     for _ in 0..10 {
         instance.get("/products/nowhere-else").await;
     }
-    for words in ["does not answer readers", "does not take what readers wish for", "cannot be looked up"] {
+    for words in ["does not answer; serving from cache", "SQS send failed", "cannot be looked up"] {
         assert_eq!(log.lines(words), 1, "{words}");
     }
     assert!(instance.total(metrics::SQS_OUTAGE) > 1);

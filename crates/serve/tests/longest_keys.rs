@@ -1,5 +1,5 @@
-//! Every key at its longest, in the table and the bucket. DynamoDB takes a partition key of 2,048 bytes and a sort key of 1,024, S3 an
-//! object key of 1,024; each refuses a whole request for one that is longer.
+//! Every key at its longest. DynamoDB takes a partition key of 2,048 bytes and a sort key of 1,024,
+//! S3 an object key of 1,024; each rejects a request with a longer one.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use everfresh_core::domain::invalidations::Prefix;
 use everfresh_core::domain::page_key::{CanonicalPath, KeyLayout, MAX_PARTITION_KEY_BYTES, MAX_SORT_KEY_BYTES, Tenant};
 use everfresh_core::ledger::Ledger;
-use everfresh_serve::request::Request;
-use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
+use everfresh_serve::http::Request;
+use everfresh_serve::trigger::signature::{RevalidateKeys, SignedRequest};
 use everfresh_testing::{CONFIG, Item, Make, World, body, cache_status, pause, text};
 
 /// The longest key of an object that S3 takes.
@@ -94,11 +94,11 @@ tags       = ["{tag}"]
         format!(r#"{{"v":1,"tenant":"{tenant}",{target},"idempotency_key":"{request_key}"}}"#)
     }
 
-    /// A signed question for what became of the request by tag.
-    fn question(&self, keys: &RevalidateKeys, world: &World) -> Request {
+    /// A signed read of the state of the request by tag.
+    fn state_read(&self, keys: &RevalidateKeys, world: &World) -> Request {
         let target = format!("/_everfresh/requests/inval.{}", self.request_key);
         let timestamp = (world.now_ms() / 1000).to_string();
-        let letter = SignedRequest {
+        let signed = SignedRequest {
             method: "GET",
             host: "www.example",
             target: &target,
@@ -107,7 +107,7 @@ tags       = ["{tag}"]
             request_id: "",
             body: b"",
         };
-        let signature = keys.sign(&self.key_id, &letter).unwrap();
+        let signature = keys.sign(&self.key_id, &signed).unwrap();
         let headers = [
             ("host", "www.example"),
             ("x-everfresh-key-id", &self.key_id),
@@ -169,7 +169,7 @@ async fn longest_of_each_kind(layout: KeyLayout) -> Lengths {
     pause(5).await;
     let reply = instance.serve(&page).await;
     assert!(cache_status(&reply).ends_with("detail=stale-invalidated"), "{layout:?}: {reply:?}");
-    assert_eq!(instance.serve(&longest.question(&signed_with, &world)).await.status, 200, "{layout:?}");
+    assert_eq!(instance.serve(&longest.state_read(&signed_with, &world)).await.status, 200, "{layout:?}");
     // HEALTH.
     let page = world.config.tenant(&tenant).unwrap().resolve(&longest.path).unwrap().page;
     ledger.invalidate_path(&page, world.now_ms()).await.unwrap();

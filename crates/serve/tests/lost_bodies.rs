@@ -1,4 +1,4 @@
-//! Bodies that are gone from the bucket although META points at them.
+//! Bodies that S3 does not have although META points at them.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_core::metrics;
@@ -19,7 +19,7 @@ async fn key(world: &World) -> String {
     text(&world.meta(PAGE).await.unwrap(), "s3_key")
 }
 
-/// An instance that believes rows for an hour and keeps no bodies, so that the two soon differ.
+/// An instance that caches rows for an hour and no bodies, so that the two soon differ.
 fn out_of_date(world: &World) -> Instance {
     world.instance_with(|settings| {
         settings.cache_ttl_ms = 3_600_000;
@@ -28,7 +28,7 @@ fn out_of_date(world: &World) -> Instance {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_version_is_found_by_looking_once_more() {
+async fn one_more_read_finds_the_newer_version() {
     let (world, sandbox, old) = published().await;
     let instance = out_of_date(&world);
     assert_eq!(body(&instance.get(PAGE).await), "one");
@@ -45,7 +45,7 @@ async fn a_newer_version_is_found_by_looking_once_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_was_purged_meanwhile_is_gone_and_not_asked_for() {
+async fn page_purged_meanwhile_is_gone_and_not_enqueued() {
     let (world, _, key) = published().await;
     let instance = out_of_date(&world);
     assert_eq!(instance.get(PAGE).await.status, 200);
@@ -56,7 +56,7 @@ async fn a_page_that_was_purged_meanwhile_is_gone_and_not_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_body_that_stands_in_is_kept_by_nobody_for_the_rest_of_its_own_life() {
+async fn fallback_body_is_cached_for_two_seconds_only() {
     let (world, sandbox, _) = published().await;
     let instance = world.instance();
     assert_eq!(body(&instance.get(PAGE).await), "one");
@@ -69,7 +69,7 @@ async fn an_older_body_that_stands_in_is_kept_by_nobody_for_the_rest_of_its_own_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_body_does_not_stand_in_for_a_page_that_was_purged() {
+async fn fallback_body_is_not_served_for_a_purged_page() {
     let (world, sandbox, _) = published().await;
     let instance = world.instance_with(|settings| settings.cache_ttl_ms = 5_000);
     assert_eq!(body(&instance.get(PAGE).await), "one");
@@ -77,7 +77,7 @@ async fn an_older_body_does_not_stand_in_for_a_page_that_was_purged() {
     world.lose(&key(&world).await).await;
     assert_eq!(body(&instance.get(PAGE).await), "one");
     assert_eq!(world.messages().await.len(), 1);
-    // The instance believes that version for some seconds more.
+    // The instance caches that version for some seconds more.
     done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
     pause(1).await;
     assert_eq!(instance.get(PAGE).await.status, 410);
@@ -85,7 +85,7 @@ async fn an_older_body_does_not_stand_in_for_a_page_that_was_purged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_body_is_uploaded_again_although_nothing_changed() {
+async fn lost_body_is_uploaded_again_although_unchanged() {
     let (world, sandbox, lost) = published().await;
     world.lose(&lost).await;
     let instance = world.instance();
@@ -102,7 +102,7 @@ async fn a_lost_body_is_uploaded_again_although_nothing_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_message_about_a_lost_body_says_which() {
+async fn message_names_the_lost_body() {
     let (world, _, lost) = published().await;
     world.lose(&lost).await;
     let instance = world.instance();
@@ -116,7 +116,7 @@ async fn the_message_about_a_lost_body_says_which() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_body_in_memory_nobody_notices() {
+async fn cached_body_hides_the_loss() {
     let (world, sandbox, lost) = published().await;
     let instance = world.instance();
     instance.get(PAGE).await;
@@ -130,7 +130,7 @@ async fn with_the_body_in_memory_nobody_notices() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_body_in_memory_stands_in_for_a_lost_one() {
+async fn older_cached_body_is_served_for_a_lost_one() {
     let (world, sandbox, _) = published().await;
     let instance = world.instance();
     assert_eq!(body(&instance.get(PAGE).await), "one");
@@ -150,11 +150,11 @@ async fn an_older_body_in_memory_stands_in_for_a_lost_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_for_a_lost_body_is_not_granted_by_a_version_that_points_at_it_still() {
+async fn lost_body_request_is_not_covered_by_an_unchanged_render() {
     let (world, sandbox, lost) = published().await;
     world.lose(&lost).await;
     assert_eq!(world.instance().get(PAGE).await.status, 503);
-    // Its message is on its way while an editor's is handled, which finds nothing changed.
+    // Its message is in flight while an editor's is handled, which finds nothing changed.
     let taken = sandbox.receive().await;
     assert_eq!(taken.records.len(), 1);
     pause(5).await;
@@ -168,7 +168,7 @@ async fn a_wish_for_a_lost_body_is_not_granted_by_a_version_that_points_at_it_st
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_lost_body_of_a_page_with_history_comes_back() {
+async fn lost_bodies_of_a_page_with_history_are_regenerated() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, "/kept/1", &["one", "two"]).await;

@@ -1,11 +1,11 @@
-//! Services that fail, hang or throttle: readers get what memory has, and nobody waits for the dead.
+//! Services that fail, hang or throttle: the cache answers without waiting for them.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use everfresh_serve::reply::Reply;
+use everfresh_serve::http::Reply;
 use everfresh_testing::{Instance, Sandbox, World, body, cache_status, pause};
 
 const PAGE: &str = "/products/42";
@@ -17,8 +17,8 @@ const SQS: [&str; 1] = ["SendMessage"];
 
 const WAYS: [Fault; 5] = [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle, Fault::NotifyBackoff];
 
-/// A page in memory of an instance, fresh for a minute.
-async fn known() -> (World, Sandbox, Instance) {
+/// A page in the cache of an instance, fresh for a minute.
+async fn cached() -> (World, Sandbox, Instance) {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.enqueue(PAGE).await;
@@ -33,25 +33,25 @@ fn break_all(instance: &Instance, operations: &[&'static str], fault: &Fault) {
     }
 }
 
-fn mend(instance: &Instance) {
+fn restore(instance: &Instance) {
     instance.way.faults().clear();
 }
 
-/// A reader, and how long they waited.
+/// A response, and how long it took.
 async fn timed(instance: &Instance) -> (Reply, Duration) {
     let began = tokio::time::Instant::now();
-    let reply = instance.server.serve(&everfresh_testing::get(PAGE)).await;
+    let served = instance.server.serve(&everfresh_testing::get(PAGE)).await;
     let took = began.elapsed();
-    if let Some(wish) = reply.wish {
-        instance.server.ask(wish).await;
+    if let Some(enqueue) = served.wish {
+        instance.server.enqueue(enqueue).await;
     }
-    (reply.reply, took)
+    (served.reply, took)
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_table_down_memory_answers_and_recovers() {
+async fn cache_answers_while_dynamodb_is_down_and_recovers() {
     for fault in WAYS {
-        let (world, sandbox, instance) = known().await;
+        let (world, sandbox, instance) = cached().await;
         break_all(&instance, &DYNAMODB, &fault);
         let mut waited = Duration::ZERO;
         for _ in 0..100 {
@@ -64,7 +64,7 @@ async fn with_the_table_down_memory_answers_and_recovers() {
         }
         assert!(waited < Duration::from_secs(25), "most do not wait at all: {fault:?}: {waited:?}");
         assert!(instance.total(metrics::DYNAMODB_OUTAGE) >= 100);
-        mend(&instance);
+        restore(&instance);
         world.origin.content("two");
         world.enqueue(PAGE).await;
         world.drain(&sandbox, Duration::from_secs(60)).await;
@@ -76,9 +76,9 @@ async fn with_the_table_down_memory_answers_and_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_bucket_down_the_last_good_version_answers_and_the_new_one_comes_later() {
+async fn last_good_version_is_served_while_s3_is_down() {
     for fault in WAYS {
-        let (world, sandbox, instance) = known().await;
+        let (world, sandbox, instance) = cached().await;
         pause(3).await;
         world.origin.content("two");
         world.enqueue(PAGE).await;
@@ -91,14 +91,14 @@ async fn with_the_bucket_down_the_last_good_version_answers_and_the_new_one_come
             waited += took;
             assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()), "{fault:?}");
             assert!(cache_status(&reply).ends_with("detail=s3-down"), "{fault:?}: {reply:?}");
-            // Only one that tries pays for it, and only the SDK's short time-outs.
+            // Only a request that tries S3 waits, and only for the SDK's short timeouts.
             assert!(took <= Duration::from_millis(1_600), "{fault:?}, round {round}: {took:?}");
             pause(1).await;
         }
-        // Every fourth at most: the bucket is left alone from its failure on, not from when it was asked.
+        // Every fourth at most: the circuit breaker counts from the failure, not from the call.
         assert!(waited < Duration::from_secs(25), "{fault:?}: {waited:?}");
         assert!(instance.total(metrics::S3_OUTAGE) >= 50);
-        mend(&instance);
+        restore(&instance);
         pause(5).await;
         let (reply, _) = timed(&instance).await;
         assert_eq!(body(&reply), "two", "{fault:?}");
@@ -106,9 +106,9 @@ async fn with_the_bucket_down_the_last_good_version_answers_and_the_new_one_come
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_queue_down_readers_notice_nothing_and_the_wish_is_sent_when_it_is_back() {
+async fn sqs_outage_delays_no_reply_and_enqueues_afterwards() {
     for fault in WAYS {
-        let (world, sandbox, instance) = known().await;
+        let (world, sandbox, instance) = cached().await;
         pause(70).await;
         world.origin.content("two");
         break_all(&instance, &SQS, &fault);
@@ -118,9 +118,9 @@ async fn with_the_queue_down_readers_notice_nothing_and_the_wish_is_sent_when_it
             assert_eq!(took, Duration::ZERO, "the reply does not wait for the queue: {fault:?}");
             pause(1).await;
         }
-        assert!(instance.total(metrics::SQS_OUTAGE) >= 5, "each failed send lets the next reader try: {fault:?}");
-        mend(&instance);
-        // Longer than the queue is left alone after its last failure.
+        assert!(instance.total(metrics::SQS_OUTAGE) >= 5, "after each failed send the next read tries: {fault:?}");
+        restore(&instance);
+        // Longer than the circuit breaker stays open.
         pause(5).await;
         timed(&instance).await;
         world.drain(&sandbox, Duration::from_secs(120)).await;
@@ -130,10 +130,10 @@ async fn with_the_queue_down_readers_notice_nothing_and_the_wish_is_sent_when_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_nowhere_else_is_told_to_come_again_soon() {
+async fn uncached_page_gets_503_during_an_outage() {
     for (operations, detail) in [(&DYNAMODB[..], "dynamodb-down"), (&S3[..], "s3-down")] {
         for fault in WAYS {
-            let (world, _, _) = known().await;
+            let (world, _, _) = cached().await;
             let cold = world.instance();
             break_all(&cold, operations, &fault);
             let (reply, took) = timed(&cold).await;
@@ -141,15 +141,15 @@ async fn a_page_that_is_nowhere_else_is_told_to_come_again_soon() {
             assert_eq!(cache_status(&reply), format!("fwd=uri-miss; detail={detail}"));
             assert_eq!(reply.header("cache-control"), Some("no-store"));
             assert!(took <= Duration::from_millis(4_000), "{fault:?}: {took:?}");
-            mend(&cold);
+            restore(&cold);
             assert_eq!(timed(&cold).await.0.status, 200, "at once when it is back: {fault:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_everything_breaks_in_turn_no_reader_of_a_known_page_sees_an_error() {
-    let (world, sandbox, instance) = known().await;
+async fn cached_page_has_no_errors_while_services_fail_in_turn() {
+    let (world, sandbox, instance) = cached().await;
     let mut seen = std::collections::BTreeSet::new();
     for round in 0..60u32 {
         let operations: &[&str] = match round % 3 {
@@ -166,11 +166,11 @@ async fn while_everything_breaks_in_turn_no_reader_of_a_known_page_sees_an_error
             seen.insert(cache_status(&reply).rsplit("; ").next().unwrap().split('=').next_back().unwrap().to_owned());
             pause(1).await;
         }
-        mend(&instance);
+        restore(&instance);
         world.origin.content(&format!("round {round}"));
         world.enqueue(PAGE).await;
         world.drain(&sandbox, Duration::from_secs(120)).await;
-        // Longer than a service is left alone after its last failure.
+        // Longer than the circuit breaker stays open.
         pause(6).await;
         let (reply, _) = timed(&instance).await;
         assert_eq!(body(&reply), format!("round {round}"), "recovered without a restart");

@@ -1,4 +1,4 @@
-//! A panic costs its own request a 500, and no other request anything.
+//! A panic fails its own request with 500, and no other.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use everfresh_core::clock::Clock;
 use everfresh_core::metrics;
-use everfresh_serve::request::Request;
+use everfresh_serve::http::Request;
 use everfresh_testing::{World, body, get, n, pause, published, s};
 
 const PAGE: &str = "/products/42";
@@ -72,7 +72,7 @@ async fn panic_after_the_reply_does_not_end_the_process() {
     let instance = world.instance();
     pause(70).await;
     let served = instance.server.serve(&get(PAGE)).await;
-    assert!(served.reply.status == 200 && served.wish.is_some(), "stale, and to be asked for");
+    assert!(served.reply.status == 200 && served.wish.is_some(), "stale, and to be enqueued");
     broken.store(true, Ordering::SeqCst);
     instance.server.finish(served.wish).await;
     broken.store(false, Ordering::SeqCst);
@@ -80,5 +80,5 @@ async fn panic_after_the_reply_does_not_end_the_process() {
     assert_eq!(world.waiting().await, 0);
     pause(2).await;
     assert_eq!(body(&instance.get(PAGE).await), "one");
-    assert_eq!(world.waiting().await, 1, "the next reader asks for it");
+    assert_eq!(world.waiting().await, 1, "the next read enqueues it");
 }

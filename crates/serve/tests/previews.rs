@@ -1,4 +1,4 @@
-//! Previews: an editor's cookie leads to the tenant's origin, past everything that is stored, and nobody else's does.
+//! Previews: only an editor's signed cookie leads to the tenant's origin, past everything stored.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_core::clients::ClientTimeouts;
@@ -6,35 +6,35 @@ use everfresh_core::domain::page_key::Tenant;
 use everfresh_local::faults::Faults;
 use everfresh_local::in_process::InProcess;
 use everfresh_serve::Settings;
-use everfresh_serve::request::Request;
-use everfresh_serve::rules::preview::PreviewKeys;
+use everfresh_serve::http::Request;
+use everfresh_serve::preview::cookie::PreviewKeys;
 use everfresh_testing::{Instance, START_MS, Server, World, body, cache_status, get};
 
 const PAGE: &str = "/products/42";
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 const OTHER_KEY: &str = "fedcba9876543210fedcba9876543210";
 
-/// A draft with everything that an origin should not say of one.
+/// A draft with headers that must not be passed on.
 const DRAFT: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncache-control: public, max-age=600\r\n\
     set-cookie: session=needle; Path=/\r\nset-cookie: b=needle\r\netag: \"draft\"\r\nx-powered-by: needle\r\n\
     content-security-policy: default-src 'self'\r\nx-robots-tag: noarchive\r\ncontent-length: 8\r\nconnection: close\r\n\r\n<p>draft";
 
-/// A world whose tenants render at this address, and an instance that believes [`KEY`].
+/// A world whose tenants render at this URL, and an instance with [`KEY`].
 async fn world_at(origin: &str) -> (World, Instance) {
     let render = format!("http = \"{origin}\"");
     let config = everfresh_testing::CONFIG
         .replace("http = \"https://origin.acme.example\"", &render)
         .replace("http = \"https://origin.globex.example\"", "templates = \"site/\"");
     let world = World::with_config(&config).await;
-    let instance = believing(&world, KEY);
+    let instance = with_keys(&world, KEY);
     (world, instance)
 }
 
-fn believing(world: &World, keys: &str) -> Instance {
+fn with_keys(world: &World, keys: &str) -> Instance {
     world.instance_with(|settings| settings.preview_keys = PreviewKeys::parse(keys).unwrap())
 }
 
-/// A cookie that opens a tenant's previews until so many seconds after the test's beginning.
+/// A preview cookie that expires so many seconds after the test's start.
 fn cookie(key: &str, tenant: &str, seconds: i64) -> String {
     let until = (START_MS / 1000).checked_add_signed(seconds).unwrap();
     let value = PreviewKeys::parse(key).unwrap().sign(&Tenant::parse(tenant).unwrap(), until).unwrap();
@@ -56,7 +56,7 @@ fn sent<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn an_editor_sees_the_draft_and_the_store_sees_nothing() {
+async fn editor_gets_the_draft_and_nothing_is_stored() {
     let origin = Server::says(DRAFT).await;
     let (world, instance) = world_at(&origin.url()).await;
     let mut request = with(&format!("{PAGE}?draft=7&color=red"), &["a=1", &valid(), " b=2"]);
@@ -95,7 +95,7 @@ async fn an_editor_sees_the_draft_and_the_store_sees_nothing() {
 }
 
 #[tokio::test]
-async fn the_public_page_stays_what_it_was_before_and_after_a_preview() {
+async fn preview_does_not_change_the_public_page() {
     let origin = Server::says(DRAFT).await;
     let (world, instance) = world_at(&origin.url()).await;
     world.enqueue(PAGE).await;
@@ -108,7 +108,7 @@ async fn the_public_page_stays_what_it_was_before_and_after_a_preview() {
 }
 
 #[tokio::test]
-async fn head_of_a_draft_has_no_body_and_other_methods_never_reach_the_origin() {
+async fn head_has_no_body_and_other_methods_do_not_reach_the_origin() {
     let origin = Server::says(DRAFT).await;
     let (_, instance) = world_at(&origin.url()).await;
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "get"] {
@@ -123,7 +123,7 @@ async fn head_of_a_draft_has_no_body_and_other_methods_never_reach_the_origin() 
 }
 
 #[tokio::test]
-async fn no_address_leads_an_editor_to_another_place_of_the_origin() {
+async fn ambiguous_urls_do_not_reach_the_origin() {
     let origin = Server::says(DRAFT).await;
     let (_, instance) = world_at(&origin.url()).await;
     let long = format!("/{}", "a".repeat(10_240));
@@ -160,7 +160,7 @@ async fn no_address_leads_an_editor_to_another_place_of_the_origin() {
 }
 
 #[tokio::test]
-async fn an_origin_that_does_not_answer_is_told_so_and_nothing_is_kept() {
+async fn origin_failure_is_502_and_not_stored() {
     let gone = Server::says(DRAFT).await.url();
     let mute = Server::says("").await;
     let nonsense = Server::says("220 mail.example ESMTP\r\n\r\n").await;
@@ -175,7 +175,7 @@ async fn an_origin_that_does_not_answer_is_told_so_and_nothing_is_kept() {
 }
 
 #[tokio::test]
-async fn a_deployed_server_does_not_ask_its_own_machine() {
+async fn deployed_server_does_not_call_loopback_origins() {
     let origin = Server::says(DRAFT).await;
     let (world, _) = world_at(&origin.url()).await;
     let clients =
@@ -189,7 +189,7 @@ async fn a_deployed_server_does_not_ask_its_own_machine() {
 }
 
 #[tokio::test]
-async fn what_an_origin_says_of_a_draft_is_private_whatever_its_status() {
+async fn draft_is_private_whatever_its_status() {
     for (status, more, expected) in [
         ("404 Not PageContent", "", 404),
         ("500 Oops", "", 500),
@@ -203,14 +203,14 @@ async fn what_an_origin_says_of_a_draft_is_private_whatever_its_status() {
         assert_eq!((reply.status, reply.header("cache-control")), (expected, Some("private, no-store")), "{status}");
         assert_eq!(reply.header("x-robots-tag"), Some("noindex"));
         assert_eq!(reply.header("location"), more.contains("location").then_some("/login"));
-        // A draft is passed on as it is, so what undoes its encoding must be too.
+        // A draft is passed on as it is, and so is its encoding.
         assert_eq!(reply.header("content-encoding"), more.contains("gzip").then_some("gzip"));
         assert!(!reply.header("content-type").unwrap_or_default().contains(','), "{reply:?}");
     }
 }
 
 #[tokio::test]
-async fn of_two_preview_cookies_the_first_counts_and_neither_is_passed_on() {
+async fn first_of_two_preview_cookies_counts_and_neither_is_forwarded() {
     let origin = Server::says(DRAFT).await;
     let (world, instance) = world_at(&origin.url()).await;
     world.enqueue(PAGE).await;
@@ -226,7 +226,7 @@ async fn of_two_preview_cookies_the_first_counts_and_neither_is_passed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_without_an_http_origin_has_nothing_to_preview() {
+async fn tenant_without_http_origin_has_no_preview() {
     let (_, instance) = world_at("http://127.0.0.1:1").await;
     let mut request = with(PAGE, &[&cookie(KEY, "globex", 600)]);
     request.headers[0].1 = "globex.example".to_owned();
@@ -236,8 +236,8 @@ async fn a_tenant_without_an_http_origin_has_nothing_to_preview() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cookie_that_opens_nothing_is_like_any_other_cookie() {
-    let (world, believing_one) = world_at("http://127.0.0.1:1").await;
+async fn invalid_preview_cookie_is_ignored() {
+    let (world, with_key) = world_at("http://127.0.0.1:1").await;
     world.enqueue(PAGE).await;
     world.sandbox().await.turn().await;
     let off = world.instance();
@@ -249,19 +249,19 @@ async fn a_cookie_that_opens_nothing_is_like_any_other_cookie() {
     let huge = format!("everfresh-preview={}", "9".repeat(1 << 20));
     for (instance, name, cookie) in [
         (&off, "previews are switched off", good.clone()),
-        (&believing_one, "expired", cookie(KEY, "acme", -1)),
-        (&believing_one, "expires this second", cookie(KEY, "acme", 0)),
-        (&believing_one, "signed with another key", cookie(OTHER_KEY, "acme", 600)),
-        (&believing_one, "another tenant's", cookie(KEY, "globex", 600)),
-        (&believing_one, "prolonged", good.replacen("=17", "=18", 1)),
-        (&believing_one, "cut", good[..good.len() - 1].to_owned()),
-        (&believing_one, "continued", format!("{good}0")),
-        (&believing_one, "in upper case", upper),
-        (&believing_one, "quoted", quoted),
-        (&believing_one, "of another name", good.replacen("preview", "preview2", 1)),
-        (&believing_one, "empty", "everfresh-preview=".to_owned()),
-        (&believing_one, "without a value", "everfresh-preview".to_owned()),
-        (&believing_one, "huge", huge),
+        (&with_key, "expired", cookie(KEY, "acme", -1)),
+        (&with_key, "expires this second", cookie(KEY, "acme", 0)),
+        (&with_key, "signed with another key", cookie(OTHER_KEY, "acme", 600)),
+        (&with_key, "another tenant's", cookie(KEY, "globex", 600)),
+        (&with_key, "prolonged", good.replacen("=17", "=18", 1)),
+        (&with_key, "cut", good[..good.len() - 1].to_owned()),
+        (&with_key, "continued", format!("{good}0")),
+        (&with_key, "in upper case", upper),
+        (&with_key, "quoted", quoted),
+        (&with_key, "of another name", good.replacen("preview", "preview2", 1)),
+        (&with_key, "empty", "everfresh-preview=".to_owned()),
+        (&with_key, "without a value", "everfresh-preview".to_owned()),
+        (&with_key, "huge", huge),
     ] {
         let reply = instance.serve(&with(PAGE, &[&cookie])).await;
         assert_eq!(reply, public, "{name}");
@@ -271,10 +271,10 @@ async fn a_cookie_that_opens_nothing_is_like_any_other_cookie() {
 }
 
 #[tokio::test]
-async fn both_keys_open_while_one_replaces_the_other() {
+async fn both_keys_verify_during_rotation() {
     let origin = Server::says(DRAFT).await;
     let (world, _) = world_at(&origin.url()).await;
-    let instance = believing(&world, &format!("{OTHER_KEY},{KEY}"));
+    let instance = with_keys(&world, &format!("{OTHER_KEY},{KEY}"));
     for key in [KEY, OTHER_KEY] {
         let reply = instance.serve(&with(PAGE, &[&cookie(key, "acme", 600)])).await;
         assert_eq!(body(&reply), "<p>draft");

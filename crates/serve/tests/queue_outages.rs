@@ -1,4 +1,4 @@
-//! A queue that does not answer: it must not hold the instance, and what it did not take costs nobody anything.
+//! SQS does not answer: it must not hold up the instance, and a failed send takes no token.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn path(number: u64) -> String {
     format!("/products/{number}")
 }
 
-/// Stale pages, and an instance that knows them.
+/// Stale pages, and an instance.
 async fn stale_pages(per_minute: u32) -> (World, Instance) {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
@@ -29,15 +29,15 @@ async fn stale_pages(per_minute: u32) -> (World, Instance) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_hangs_holds_the_instance_now_and_then_only() {
+async fn hanging_sqs_rarely_holds_up_the_instance() {
     let (world, instance) = stale_pages(120).await;
     instance.inject(On::every("SendMessage"), Fault::Hang);
     let mut held = Duration::ZERO;
     for reader in 0..100 {
-        let Served { reply, wish } = instance.server.serve(&get(&path(reader % PAGES))).await;
+        let Served { reply, wish: enqueue } = instance.server.serve(&get(&path(reader % PAGES))).await;
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"));
         let began = tokio::time::Instant::now();
-        instance.server.finish(wish).await;
+        instance.server.finish(enqueue).await;
         held += began.elapsed();
         pause(1).await;
     }
@@ -45,22 +45,22 @@ async fn a_queue_that_hangs_holds_the_instance_now_and_then_only() {
     let counted = instance.metrics();
     assert!((10..=30).contains(&counted.total(metrics::SQS_OUTAGE)), "{counted:?}");
     instance.way.faults().clear();
-    // Longer than the queue is left alone after its last failure.
+    // Longer than the circuit breaker stays open.
     pause(5).await;
     for number in 0..PAGES {
         assert_eq!(instance.get(&path(number)).await.status, 200);
     }
-    assert_eq!(world.waiting().await, PAGES, "and once it is back, everything is asked for");
+    assert_eq!(world.waiting().await, PAGES, "once it is back, everything is enqueued");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_queue_did_not_take_is_not_taken_off_the_budget() {
+async fn failed_send_does_not_count_against_the_rate_limit() {
     let (world, instance) = stale_pages(2).await;
     for fault in [Fault::FailBefore, Fault::Throttle, Fault::Cut] {
         instance.inject(On::every("SendMessage"), fault);
         assert_eq!(instance.get(&path(0)).await.status, 200);
         instance.way.faults().clear();
-        // Longer than the queue is left alone, and not long enough for a minute's budget of two to grow by one.
+        // Longer than the circuit breaker stays open, and too short for a token at two a minute.
         pause(4).await;
     }
     for number in 0..2 {
@@ -71,7 +71,7 @@ async fn what_the_queue_did_not_take_is_not_taken_off_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_missing_is_asked_for_although_the_queue_has_just_failed() {
+async fn missing_page_is_enqueued_although_sqs_just_failed() {
     let (world, instance) = stale_pages(120).await;
     instance.inject(On::every("SendMessage"), Fault::FailBefore);
     instance.get(&path(0)).await;

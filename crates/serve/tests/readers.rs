@@ -1,4 +1,4 @@
-//! What readers get: fresh, stale, expired, missing, gone.
+//! Pages that are fresh, stale, expired, missing or gone.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -9,12 +9,12 @@ use everfresh_testing::{World, body, cache_status, done, get, pause, published};
 const PAGE: &str = "/products/42";
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_page_is_served_with_the_rest_of_its_life() {
+async fn fresh_page_is_served_with_its_remaining_lifetime() {
     let (_, _, instance) = published(PAGE).await;
     let first = instance.get(PAGE).await;
     assert_eq!((first.status, body(&first)), (200, "one".to_owned()));
     assert!(cache_status(&first).starts_with("hit; ttl="), "{first:?}");
-    let seconds = |reply: &everfresh_serve::reply::Reply| -> u64 {
+    let seconds = |reply: &everfresh_serve::http::Reply| -> u64 {
         let text = reply.header("cdn-cache-control").unwrap().strip_prefix("max-age=").unwrap();
         text.split(',').next().unwrap().parse().unwrap()
     };
@@ -26,7 +26,7 @@ async fn a_fresh_page_is_served_with_the_rest_of_its_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_reader_within_the_moment_costs_no_call() {
+async fn second_read_within_the_ttl_makes_no_call() {
     let (_, _, instance) = published(PAGE).await;
     instance.get(PAGE).await;
     let calls = instance.operations();
@@ -41,7 +41,7 @@ async fn a_second_reader_within_the_moment_costs_no_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_page_is_served_at_once_and_turns_fresh() {
+async fn stale_page_is_served_at_once_and_regenerated() {
     let (world, sandbox, instance) = published(PAGE).await;
     world.origin.content("two");
     pause(70).await;
@@ -57,7 +57,7 @@ async fn a_stale_page_is_served_at_once_and_turns_fresh() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_page_is_waited_for() {
+async fn missing_page_is_waited_for() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     let work = async {
@@ -70,7 +70,7 @@ async fn a_missing_page_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_page_that_does_not_come_is_told_to_come_again() {
+async fn missing_page_gets_503_after_the_wait() {
     let world = World::new().await;
     let instance = world.instance();
     let began = tokio::time::Instant::now();
@@ -85,7 +85,7 @@ async fn a_missing_page_that_does_not_come_is_told_to_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_page_shows_the_tenants_placeholder() {
+async fn missing_page_gets_the_tenants_placeholder() {
     let config = everfresh_testing::CONFIG.replacen("render ", "placeholder = \"<p>One moment\"\nrender ", 1);
     let world = World::with_config(&config).await;
     let reply = world.instance().get(PAGE).await;
@@ -94,7 +94,7 @@ async fn a_missing_page_shows_the_tenants_placeholder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_is_waited_for_and_served_anyway() {
+async fn expired_page_is_served_after_the_wait() {
     let (world, sandbox, instance) = published(PAGE).await;
     world.origin.content("two");
     pause(2 * 86_400).await;
@@ -113,7 +113,7 @@ async fn an_expired_page_is_waited_for_and_served_anyway() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_purged_page_is_gone_and_nobody_asks_for_it() {
+async fn purged_page_is_gone_and_not_enqueued() {
     let (world, _, instance) = published(PAGE).await;
     done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
     let reply = instance.get(PAGE).await;
@@ -124,7 +124,7 @@ async fn a_purged_page_is_gone_and_nobody_asks_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pinned_page_is_fresh_and_nobody_asks_for_it() {
+async fn pinned_page_is_fresh_and_not_enqueued() {
     let (world, _, instance) = published(PAGE).await;
     done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
     pause(3_600).await;
@@ -134,7 +134,7 @@ async fn a_pinned_page_is_fresh_and_nobody_asks_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_whose_tag_was_invalidated_is_stale_within_a_second() {
+async fn page_is_stale_a_second_after_tag_invalidation() {
     let (world, sandbox, instance) = published(PAGE).await;
     instance.get(PAGE).await;
     pause(5).await;
@@ -153,7 +153,7 @@ async fn a_page_whose_tag_was_invalidated_is_stale_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_found_is_a_page_too_and_lives_shortly() {
+async fn not_found_is_served_with_a_short_lifetime() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.answers(404, &[("content-type", "text/html")], "<p>no such product");
@@ -161,13 +161,13 @@ async fn not_found_is_a_page_too_and_lives_shortly() {
     sandbox.turn().await;
     let reply = world.instance().get(PAGE).await;
     assert_eq!((reply.status, body(&reply)), (404, "<p>no such product".to_owned()));
-    // Thirty seconds, less up to a tenth by which lives differ, of which none or the part of one has gone: what is left is rounded up.
+    // Thirty seconds, less up to a tenth of jitter and the time since; the rest is rounded up.
     let kept = reply.header("cdn-cache-control").unwrap();
     assert!((26..=30).any(|life| kept.starts_with(&format!("max-age={life},"))), "{kept}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redirect_is_replayed() {
+async fn redirect_is_served() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.answers(301, &[("location", "/products/43")], "");
@@ -178,7 +178,7 @@ async fn a_redirect_is_replayed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kept_versions_are_served_like_any_other() {
+async fn page_with_history_is_served() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue("/kept/1").await;
@@ -188,7 +188,7 @@ async fn kept_versions_are_served_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hot_page_is_regenerated_before_it_becomes_stale_if_so_configured() {
+async fn hot_page_is_regenerated_early_if_configured() {
     let (world, sandbox, _) = published(PAGE).await;
     let early = world.instance_with(|settings| settings.early_refresh_percent = 20);
     let usual = world.instance();
@@ -207,11 +207,11 @@ async fn a_hot_page_is_regenerated_before_it_becomes_stale_if_so_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_debug_header_tells_key_version_and_why_and_is_off_by_default() {
+async fn debug_header_has_key_and_version_and_is_off_by_default() {
     let (world, _, instance) = published(PAGE).await;
     assert_eq!(instance.get(PAGE).await.header("x-everfresh-debug"), None);
-    let telling = world.instance_with(|settings| settings.debug_header = true);
-    let reply = telling.get(PAGE).await;
+    let debugging = world.instance_with(|settings| settings.debug_header = true);
+    let reply = debugging.get(PAGE).await;
     let debug = reply.header("x-everfresh-debug").unwrap();
     let version = everfresh_testing::text(&world.meta(PAGE).await.unwrap(), "version");
     for part in [format!("page={}", world.page(PAGE).hash()), format!("version={version}"), "from=store".to_owned()] {
@@ -220,7 +220,7 @@ async fn the_debug_header_tells_key_version_and_why_and_is_off_by_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tags_are_told_to_the_cdn_with_their_tenant() {
+async fn cdn_tags_have_their_tenant() {
     let (world, _, _) = published(PAGE).await;
     let instance = world.instance_with(|settings| settings.tag_header = Some("cache-tag".to_owned()));
     let reply = instance.get(PAGE).await;
@@ -229,7 +229,7 @@ async fn tags_are_told_to_the_cdn_with_their_tenant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_message_names_the_page_that_the_reader_meant() {
+async fn message_names_the_page_and_the_producer() {
     let (world, _, instance) = published(PAGE).await;
     pause(70).await;
     instance.get(PAGE).await;

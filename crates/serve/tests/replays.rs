@@ -1,17 +1,17 @@
-//! Captured requests that are sent again: they spend nothing of what honest callers may send, and few writes.
+//! Replays of captured requests: they take no tokens of honest callers, and cost few writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod signing;
 
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use everfresh_serve::request::Request;
-use everfresh_serve::rules::signature::RevalidateKeys;
+use everfresh_serve::http::Request;
+use everfresh_serve::trigger::signature::RevalidateKeys;
 use everfresh_testing::{Instance, World, pause};
 
-use self::signing::{Draft, KEYS, WISHING, altered, asking, believing};
+use self::signing::{Draft, KEYS, REVALIDATE, altered, state_read, with_keys};
 
-const QUESTION: &str = "/_everfresh/requests/inval.k";
+const STATE: &str = "/_everfresh/requests/inval.k";
 
 fn limited(world: &World, per_minute: u32) -> Instance {
     world.instance_with(|settings| {
@@ -27,45 +27,45 @@ fn writes(instance: &Instance) -> usize {
 /// Requests that callers have signed and an attacker has captured.
 fn captured(world: &World, count: usize) -> Vec<Request> {
     let nonces = (0..count).map(|number| format!("captured-0123456789-{number}"));
-    nonces.map(|nonce| Draft { nonce: &nonce, ..WISHING }.signed(world)).collect()
+    nonces.map(|nonce| Draft { nonce: &nonce, ..REVALIDATE }.signed(world)).collect()
 }
 
 async fn honest(world: &World, instance: &Instance, number: usize) -> u16 {
-    Draft { nonce: &format!("honest-0123456789-{number}"), ..WISHING }.sent(world, instance).await.status
+    Draft { nonce: &format!("honest-0123456789-{number}"), ..REVALIDATE }.sent(world, instance).await.status
 }
 
 #[tokio::test(start_paused = true)]
-async fn six_hundred_replays_leave_honest_callers_their_whole_budget() {
+async fn replays_leave_honest_callers_their_whole_rate_limit() {
     let world = World::new().await;
-    let (instance, other) = (believing(&world), believing(&world));
-    let change = WISHING.signed(&world);
-    let question = asking(QUESTION, "nonce-question-01").signed(&world);
+    let (instance, other) = (with_keys(&world), with_keys(&world));
+    let change = REVALIDATE.signed(&world);
+    let state = state_read(STATE, "nonce-state-read-01").signed(&world);
     assert_eq!(instance.serve(&change).await.status, 202);
-    assert_eq!(instance.serve(&question).await.status, 200);
+    assert_eq!(instance.serve(&state).await.status, 200);
     for _ in 0..611 {
-        for request in [&change, &question] {
+        for request in [&change, &state] {
             assert_eq!(instance.serve(request).await.status, 401);
             assert_eq!(other.serve(request).await.status, 401);
         }
     }
-    assert_eq!(writes(&instance), 2, "an instance knows the nonces that it has seen");
-    assert_eq!(writes(&other), 2, "and learns each of the others once");
+    assert_eq!(writes(&instance), 2, "the instance knows its own nonces");
+    assert_eq!(writes(&other), 2, "and learns each other nonce once");
     assert_eq!(instance.total(metrics::TRIGGERS_LIMITED), 0);
     for number in 0..599 {
         assert_eq!(honest(&world, &instance, number).await, 202, "{number}");
     }
-    let asked = asking(QUESTION, "nonce-question-02").sent(&world, &instance).await;
-    assert_eq!((asked.status, honest(&world, &instance, 600).await), (200, 429), "and no more than that");
+    let read = state_read(STATE, "nonce-state-read-02").sent(&world, &instance).await;
+    assert_eq!((read.status, honest(&world, &instance, 600).await), (200, 429), "and no more than that");
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_are_not_signed_or_make_no_sense_spend_nothing() {
+async fn unsigned_and_invalid_requests_take_no_token() {
     let world = World::new().await;
     let instance = limited(&world, 5);
-    let unsigned = altered(&WISHING.signed(&world), "x-everfresh-signature", Some(&"0".repeat(64)));
-    let old = Draft { when: -301, ..WISHING }.signed(&world);
-    let senseless = Draft { body: "{}", ..WISHING }.signed(&world);
-    for (request, status) in [(&unsigned, 401), (&old, 401), (&senseless, 400)] {
+    let unsigned = altered(&REVALIDATE.signed(&world), "x-everfresh-signature", Some(&"0".repeat(64)));
+    let old = Draft { when: -301, ..REVALIDATE }.signed(&world);
+    let invalid = Draft { body: "{}", ..REVALIDATE }.signed(&world);
+    for (request, status) in [(&unsigned, 401), (&old, 401), (&invalid, 400)] {
         for _ in 0..20 {
             assert_eq!(instance.serve(request).await.status, status);
         }
@@ -77,9 +77,9 @@ async fn requests_that_are_not_signed_or_make_no_sense_spend_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replays_that_an_instance_has_not_seen_cost_a_bounded_number_of_writes() {
+async fn unknown_replays_cost_a_bounded_number_of_writes() {
     let world = World::new().await;
-    let (first, second) = (believing(&world), limited(&world, 10));
+    let (first, second) = (with_keys(&world), limited(&world, 10));
     let captured = captured(&world, 50);
     for request in &captured {
         assert_eq!(first.serve(request).await.status, 202);
@@ -90,7 +90,7 @@ async fn replays_that_an_instance_has_not_seen_cost_a_bounded_number_of_writes()
         }
     }
     assert_eq!(writes(&second), 10);
-    // What they spent comes back, and what honest callers may send was never touched.
+    // The tokens come back, and those of honest callers were never taken.
     pause(60).await;
     for number in 0..10 {
         assert_eq!(honest(&world, &second, number).await, 202, "{number}");
@@ -99,10 +99,10 @@ async fn replays_that_an_instance_has_not_seen_cost_a_bounded_number_of_writes()
 }
 
 #[tokio::test(start_paused = true)]
-async fn replays_cost_a_bounded_number_of_writes_while_the_table_is_down() {
+async fn replays_cost_few_writes_while_dynamodb_is_down() {
     let world = World::new().await;
     let instance = limited(&world, 10);
-    let request = WISHING.signed(&world);
+    let request = REVALIDATE.signed(&world);
     instance.inject(On::every("PutItem"), Fault::FailBefore);
     let mut unavailable = 0;
     for _ in 0..50 {
@@ -112,7 +112,7 @@ async fn replays_cost_a_bounded_number_of_writes_while_the_table_is_down() {
             other => panic!("{other}"),
         }
     }
-    assert!((10..=12).contains(&unavailable), "ten, and what came back meanwhile: {unavailable}");
+    assert!((10..=12).contains(&unavailable), "ten, and the tokens added meanwhile: {unavailable}");
     instance.way.faults().clear();
     pause(60).await;
     assert_eq!(instance.serve(&request).await.status, 202, "it has never counted");

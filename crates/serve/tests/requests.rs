@@ -1,10 +1,9 @@
-//! Methods, ranges, conditions, cookies and credentials: what they change, which is little.
+//! Methods, ranges, conditions, cookies and credentials, and the little that they change.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-use everfresh_serve::reply::Reply;
-use everfresh_serve::request::Request;
+use everfresh_serve::http::{Reply, Request};
 use everfresh_testing::{World, body, get, pause, published, s, text};
 
 const PAGE: &str = "/products/42";
@@ -17,7 +16,7 @@ fn with(name: &str, value: &str) -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_method_but_get_and_head_is_refused_without_a_look_at_the_store() {
+async fn other_methods_get_405_without_a_call() {
     let (world, _, instance) = published(PAGE).await;
     let long = "M".repeat(100_000);
     for method in [
@@ -36,8 +35,8 @@ async fn every_method_but_get_and_head_is_refused_without_a_look_at_the_store() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn head_of_a_missing_page_asks_for_the_whole_page_as_get_does() {
-    let mut told = Vec::new();
+async fn head_of_a_missing_page_enqueues_as_get_does() {
+    let mut sent = Vec::new();
     for method in ["GET", "HEAD"] {
         let world = World::new().await;
         let (sandbox, instance) = (world.sandbox().await, world.instance());
@@ -46,24 +45,24 @@ async fn head_of_a_missing_page_asks_for_the_whole_page_as_get_does() {
         assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
         assert_eq!(refused.body.is_empty(), method == "HEAD", "a HEAD has no body whatever its status");
         let [message] = &world.messages().await[..] else { panic!("one message") };
-        told.push((message.body.clone(), message.message_attributes.clone()));
+        sent.push((message.body.clone(), message.message_attributes.clone()));
         pause(400).await;
         sandbox.turn().await;
         let reply = instance.serve(&request).await;
         assert_eq!((reply.status, body(&reply)), (200, if method == "GET" { "one" } else { "" }.to_owned()));
         assert_eq!(body(&instance.get(PAGE).await), "one", "{method}");
     }
-    assert_eq!(told[0], told[1]);
+    assert_eq!(sent[0], sent[1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn head_has_no_body_whatever_the_answer() {
+async fn head_has_no_body_whatever_the_status() {
     let (world, _, instance) = published(PAGE).await;
     for (path, host, status) in [
         (PAGE, "www.acme.example", 200),
         ("/nowhere", "www.acme.example", 404),
         ("/..", "www.acme.example", 400),
-        (PAGE, "nobody.example", 421),
+        (PAGE, "unknown.example", 421),
         ("/products/missing", "www.acme.example", 503),
     ] {
         let mut request = Request { method: "HEAD".to_owned(), ..get(path) };
@@ -79,7 +78,7 @@ async fn head_has_no_body_whatever_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_of_a_page_is_the_whole_page() {
+async fn range_request_gets_the_whole_page() {
     let (_, _, instance) = published(PAGE).await;
     let whole = instance.get(PAGE).await;
     let etag = whole.header("etag").unwrap().to_owned();
@@ -101,7 +100,7 @@ async fn a_part_of_a_page_is_the_whole_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conditions_without_end_are_no_conditions() {
+async fn oversized_conditions_are_ignored() {
     let (_, _, instance) = published(PAGE).await;
     let whole = instance.get(PAGE).await;
     let etag = whole.header("etag").unwrap();
@@ -125,7 +124,7 @@ async fn conditions_without_end_are_no_conditions() {
     assert_eq!(instance.serve(&with("if-none-match", etag)).await.status, 304);
 }
 
-/// What a reader who is logged in somewhere sends.
+/// Requests with credentials and personal headers.
 fn personal() -> Vec<Request> {
     let mut requests = vec![
         with("authorization", "Bearer needle"),
@@ -157,11 +156,11 @@ fn personal() -> Vec<Request> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_who_is_known_gets_the_public_page_and_nothing_of_theirs_is_passed_on() {
+async fn personal_headers_change_neither_page_nor_message() {
     let (world, _, _) = published(PAGE).await;
     pause(70).await;
     // Each through an instance of its own, so that each sends its message.
-    let mut told: Vec<(Reply, String, String)> = Vec::new();
+    let mut results: Vec<(Reply, String, String)> = Vec::new();
     for request in [get(PAGE)].into_iter().chain(personal()) {
         let reply = world.instance().serve(&request).await;
         let messages = world.messages().await;
@@ -169,17 +168,17 @@ async fn a_reader_who_is_known_gets_the_public_page_and_nothing_of_theirs_is_pas
         let attributes = message.message_attributes.clone().unwrap();
         let mut attributes: Vec<String> = attributes.into_iter().map(|attribute| format!("{attribute:?}")).collect();
         attributes.sort();
-        told.push((reply, message.body.clone().unwrap(), attributes.join("\n")));
-        assert!(!format!("{told:?}").contains("needle"), "{request:?}");
-        assert_eq!(told.first(), told.last(), "{request:?}");
+        results.push((reply, message.body.clone().unwrap(), attributes.join("\n")));
+        assert!(!format!("{results:?}").contains("needle"), "{request:?}");
+        assert_eq!(results.first(), results.last(), "{request:?}");
     }
-    let (reply, ..) = &told[0];
+    let (reply, ..) = &results[0];
     assert_eq!((reply.status, reply.header("set-cookie"), reply.header("vary")), (200, None, None));
     assert!(reply.header("cache-control").unwrap().starts_with("public, "), "{reply:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cookie_that_somebody_wrote_into_the_store_reaches_nobody() {
+async fn stored_cookie_is_not_served() {
     let (world, _, _) = published(PAGE).await;
     let mut meta = world.meta(PAGE).await.unwrap();
     let lines = ["set-cookie: a=needle", "Set-Cookie: b=needle", "content-type: text/html", "x-needle: 1"];
@@ -201,7 +200,7 @@ async fn a_cookie_that_somebody_wrote_into_the_store_reaches_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_header_that_may_stand_once_is_answered_once() {
+async fn singleton_header_is_sent_once() {
     let (world, _, instance) = published(PAGE).await;
     let lines = ["content-type: text/html", "content-type: text/plain", "link: </a>", "link: </b>", "location: /x"];
     let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
@@ -214,7 +213,7 @@ async fn a_header_that_may_stand_once_is_answered_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_headers_alone_reaches_who_has_the_body_already() {
+async fn changed_headers_reach_clients_with_the_same_body() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     let mut known = None;
@@ -231,12 +230,12 @@ async fn a_change_of_headers_alone_reaches_who_has_the_body_already() {
         assert_eq!(*known, etag, "the body is the same");
         let unmodified = instance.serve(&with("if-none-match", known)).await;
         assert_eq!((unmodified.status, unmodified.body.len()), (304, 0));
-        assert_eq!(unmodified.headers, full.headers, "a cache takes over what a 304 says");
+        assert_eq!(unmodified.headers, full.headers, "a cache updates its headers from a 304");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_status_with_the_same_body_is_never_not_modified() {
+async fn other_status_with_the_same_body_is_never_304() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     let mut known: Vec<(&str, String)> = Vec::new();
@@ -246,7 +245,7 @@ async fn another_status_with_the_same_body_is_never_not_modified() {
         world.drain(&sandbox, Duration::from_secs(60)).await;
         pause(2).await;
         for (name, value) in known.drain(..) {
-            // Whoever kept the page that was there before is told what has become of it.
+            // A client with the earlier page gets the new status.
             assert_eq!(instance.serve(&with(name, &value)).await.status, status, "{name}: {value}");
         }
         let reply = instance.get(PAGE).await;

@@ -1,4 +1,4 @@
-//! Crowds: a thousand readers are one wish, and nobody waits for another.
+//! Many concurrent reads: one message per instance, and no read waits for another.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use futures::future::join_all;
 
 const PAGE: &str = "/products/42";
 
-async fn crowd(instance: &Instance, readers: usize) -> Vec<everfresh_serve::reply::Reply> {
+async fn crowd(instance: &Instance, readers: usize) -> Vec<everfresh_serve::http::Reply> {
     join_all((0..readers).map(|_| instance.get(PAGE))).await
 }
 
@@ -24,12 +24,12 @@ async fn stale_world() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_readers_of_one_stale_page_are_one_message_and_one_regeneration() {
+async fn thousand_reads_of_a_stale_page_are_one_message_and_render() {
     let world = stale_world().await;
     let (instance, before) = (world.instance(), world.origin.renders());
     let began = tokio::time::Instant::now();
     let replies = crowd(&instance, 1_000).await;
-    assert_eq!(began.elapsed(), Duration::ZERO, "nobody waits for the regeneration");
+    assert_eq!(began.elapsed(), Duration::ZERO, "no reply waits for the regeneration");
     assert!(replies.iter().all(|reply| reply.status == 200 && body(reply) == "one"));
     assert!(replies.iter().all(|reply| cache_status(reply).ends_with("detail=stale-age")));
     assert_eq!(world.waiting().await, 1);
@@ -43,7 +43,7 @@ async fn a_thousand_readers_of_one_stale_page_are_one_message_and_one_regenerati
 }
 
 #[tokio::test(start_paused = true)]
-async fn fifty_instances_send_at_most_fifty_messages_and_cause_at_most_two_renders() {
+async fn fifty_instances_cause_at_most_two_renders() {
     let world = stale_world().await;
     let before = world.origin.renders();
     let instances: Vec<Instance> = (0..50).map(|_| world.instance()).collect();
@@ -63,7 +63,7 @@ async fn fifty_instances_send_at_most_fifty_messages_and_cause_at_most_two_rende
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_of_a_missing_page_send_one_message_an_instance_and_all_get_it_when_it_is_ready() {
+async fn missing_page_is_one_message_per_instance_and_served_to_all() {
     let world = World::new().await;
     world.origin.takes(Duration::from_secs(2));
     let instances: Vec<Instance> = (0..10).map(|_| world.instance()).collect();
@@ -88,7 +88,7 @@ async fn readers_of_a_missing_page_send_one_message_an_instance_and_all_get_it_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_regeneration_that_failed_is_asked_for_again_after_the_window_and_the_cooldown() {
+async fn failed_regeneration_is_enqueued_again_after_window_and_cooldown() {
     let world = stale_world().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.origin.breaks(everfresh_testing::Breaks::Unreachable);
@@ -97,8 +97,8 @@ async fn a_regeneration_that_failed_is_asked_for_again_after_the_window_and_the_
         sandbox.turn().await;
         pause(1).await;
     }
-    let asked = instance.total(metrics::ENQUEUED);
-    assert!((1..=20).contains(&asked), "readers do not hammer a broken origin: {asked}");
+    let sent = instance.total(metrics::ENQUEUED);
+    assert!((1..=20).contains(&sent), "a broken origin is called rarely: {sent}");
     world.origin.breaks(everfresh_testing::Breaks::No);
     for _ in 0..1_800 {
         instance.get(PAGE).await;
@@ -110,7 +110,7 @@ async fn a_regeneration_that_failed_is_asked_for_again_after_the_window_and_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crawler_cannot_start_more_regenerations_than_the_budget() {
+async fn crawler_is_held_to_the_rate_limit() {
     let world = World::new().await;
     let instance = world.instance_with(|settings| {
         settings.enqueues_per_minute = 30;
@@ -120,19 +120,19 @@ async fn a_crawler_cannot_start_more_regenerations_than_the_budget() {
     for number in 0..500 {
         let reply = instance.get(&format!("/products/{number}")).await;
         assert_eq!(reply.status, 503);
-        if cache_status(&reply).ends_with("detail=over-budget") {
+        if cache_status(&reply).ends_with("detail=rate-limited") {
             assert_eq!(reply.header("retry-after"), Some("60"));
             refused_at_once += 1;
         }
     }
     let sent = world.waiting().await;
-    // The budget, and what a few seconds of crawling bring back.
+    // The full bucket, and the tokens of a few seconds.
     assert!((30..=35).contains(&sent), "{sent}");
     assert_eq!(refused_at_once + sent, 500);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_page_whose_origin_is_given_a_rest_is_not_waited_for() {
+async fn missing_page_in_cooldown_is_not_waited_for() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.origin.breaks(everfresh_testing::Breaks::Unreachable);
@@ -148,7 +148,7 @@ async fn a_missing_page_whose_origin_is_given_a_rest_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_somebody_renders_readers_of_an_old_page_do_not_ask_for_another() {
+async fn stale_page_is_not_enqueued_during_a_render() {
     let world = stale_world().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.origin.takes(Duration::from_secs(20));
@@ -162,9 +162,9 @@ async fn while_somebody_renders_readers_of_an_old_page_do_not_ask_for_another() 
     assert_eq!(instance.total(metrics::ENQUEUED), 0);
 }
 
-/// The serving side's guess at AWS's time may be half a second ahead of the worker's.
+/// The serving side's estimate of AWS's time may be half a second ahead of the worker's.
 #[tokio::test(start_paused = true)]
-async fn a_page_that_readers_see_ended_a_moment_before_the_worker_does_is_regenerated() {
+async fn page_stale_to_readers_just_before_the_worker_is_regenerated() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
@@ -180,5 +180,5 @@ async fn a_page_that_readers_see_ended_a_moment_before_the_worker_does_is_regene
     assert_eq!(world.origin.renders() - before, 1);
     world.enqueue_as(PAGE, "expired").await;
     sandbox.turn().await;
-    assert_eq!(world.origin.renders() - before, 1, "and once is enough");
+    assert_eq!(world.origin.renders() - before, 1, "once is enough");
 }

@@ -1,4 +1,4 @@
-//! What a reader who waits for a page is served, and when.
+//! What a waiting request is served, and when.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep};
 
 const PAGE: &str = "/products/42";
 
-/// Pages that live for a second at most, for `generated_at` is in whole seconds, and that are never served stale while one can wait.
+/// Pages with a lifetime of a second at most, because `generated_at` is in whole seconds, that are
+/// never served stale while a request can wait.
 async fn world_of_short_lives() -> World {
     let usual = "revalidate = \"60s\"\nmax_stale  = \"1d\"";
     assert!(CONFIG.contains(usual));
@@ -22,7 +23,7 @@ async fn missing_page_is_served_although_it_expired_on_arrival() {
     let world = world_of_short_lives().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     for at in 0..40 {
-        // The reader comes at another part of a second each time.
+        // The request comes at another part of a second each time.
         pause(1).await;
         sleep(Duration::from_millis(25)).await;
         let path = format!("/products/{at}");
@@ -64,7 +65,7 @@ async fn version_from_before_an_invalidation_is_served_when_the_wait_is_over() {
     let world = world_of_short_lives().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.publish(&sandbox, PAGE, &["one"]).await;
-    // Clocks may be off by two seconds, so what is rendered within them may not have the change.
+    // Clocks may be off by two seconds: a render within them may not have the change.
     world.ledger().invalidate_path(&world.page(PAGE), world.now_ms()).await.unwrap();
     world.origin.content("two");
     let began = Instant::now();
@@ -74,7 +75,7 @@ async fn version_from_before_an_invalidation_is_served_when_the_wait_is_over() {
     };
     let (reply, ()) = tokio::join!(instance.get(PAGE), worker);
     assert_eq!((reply.status, body(&reply).as_str()), (200, "two"), "{reply:?}");
-    assert!(began.elapsed() >= Duration::from_secs(5), "a better one may come: {:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_secs(5), "a newer version may be published: {:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

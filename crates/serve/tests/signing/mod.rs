@@ -1,14 +1,13 @@
-//! Signed requests, as a caller makes them.
+//! Signed requests, as a caller sends them.
 #![allow(dead_code, reason = "each suite uses its part")]
 
-use everfresh_serve::reply::Reply;
-use everfresh_serve::request::Request;
-use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
+use everfresh_serve::http::{Reply, Request};
+use everfresh_serve::trigger::signature::{RevalidateKeys, SignedRequest};
 use everfresh_testing::{Instance, World};
 use serde_json::Value;
 
 pub(crate) const PAGE: &str = "/products/42";
-pub(crate) const WISH: &str = r#"{"path":"/products/42"}"#;
+pub(crate) const BODY: &str = r#"{"path":"/products/42"}"#;
 pub(crate) const POST: &str = "/_everfresh/revalidate";
 pub(crate) const KEYS: &str = "old:0123456789abcdef0123456789abcdef,new:fedcba9876543210fedcba9876543210";
 
@@ -19,14 +18,14 @@ pub(crate) struct Draft<'a> {
     pub(crate) host: &'a str,
     pub(crate) target: &'a str,
     pub(crate) key_id: &'a str,
-    /// From the world's present, in seconds.
+    /// Offset of the timestamp from now, in seconds.
     pub(crate) when: i64,
     pub(crate) nonce: &'a str,
     pub(crate) request_id: Option<&'a str>,
     pub(crate) body: &'a str,
 }
 
-pub(crate) const WISHING: Draft<'static> = Draft {
+pub(crate) const REVALIDATE: Draft<'static> = Draft {
     method: "POST",
     host: "www.acme.example",
     target: POST,
@@ -34,12 +33,12 @@ pub(crate) const WISHING: Draft<'static> = Draft {
     when: 0,
     nonce: "nonce-0123456789",
     request_id: Some("order-4711"),
-    body: WISH,
+    body: BODY,
 };
 
-/// A question about a request.
-pub(crate) fn asking<'a>(target: &'a str, nonce: &'a str) -> Draft<'a> {
-    Draft { method: "GET", target, nonce, request_id: None, body: "", ..WISHING }
+/// Reads the state of a request.
+pub(crate) fn state_read<'a>(target: &'a str, nonce: &'a str) -> Draft<'a> {
+    Draft { method: "GET", target, nonce, request_id: None, body: "", ..REVALIDATE }
 }
 
 impl Draft<'_> {
@@ -48,9 +47,9 @@ impl Draft<'_> {
         let Draft { method, host, target, key_id, nonce, request_id, .. } = *self;
         let request_id_line = request_id.unwrap_or_default();
         let body = self.body.as_bytes();
-        let letter =
+        let signed =
             SignedRequest { method, host, target, timestamp: &timestamp, nonce, request_id: request_id_line, body };
-        let signature = RevalidateKeys::parse(KEYS).unwrap().sign(key_id, &letter).unwrap();
+        let signature = RevalidateKeys::parse(KEYS).unwrap().sign(key_id, &signed).unwrap();
         let mut headers = vec![
             ("host", host),
             ("x-everfresh-key-id", key_id),
@@ -69,11 +68,11 @@ impl Draft<'_> {
     }
 }
 
-pub(crate) fn believing(world: &World) -> Instance {
+pub(crate) fn with_keys(world: &World) -> Instance {
     world.instance_with(|settings| settings.revalidate_keys = RevalidateKeys::parse(KEYS).unwrap())
 }
 
-pub(crate) fn said(reply: &Reply) -> Value {
+pub(crate) fn json_body(reply: &Reply) -> Value {
     serde_json::from_slice(&reply.body).unwrap()
 }
 

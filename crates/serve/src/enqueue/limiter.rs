@@ -1,0 +1,119 @@
+//! Which regenerations page reads may enqueue.
+//!
+//! Many reads of one stale page are one enqueue. After it, the instance suppresses the same one for
+//! a window that doubles each time. The window always ends, because the regeneration may have
+//! failed. A crawler that reads every page of a tenant is held to the tenant's rate limit. Paths
+//! without a page have a token bucket of their own, so that invented paths keep no page from being
+//! refreshed. An enqueue that fails returns its token.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+
+use everfresh_core::domain::page::Meta;
+use everfresh_core::domain::page_key::{PageKey, Tenant};
+use everfresh_core::domain::request::Reason;
+use everfresh_core::ledger::Seen;
+use lru::LruCache;
+
+use crate::token_bucket::TokenBucket;
+
+/// How long the first enqueue for a version suppresses others.
+const FIRST_WINDOW_MS: u64 = 5_000;
+const LONGEST_WINDOW_MS: u64 = 300_000;
+
+/// An enqueue that was evicted may be repeated, which does no harm.
+const CAPACITY: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+
+/// What is suppressed together. Another reason has a window of its own: two that alternate do not
+/// reset each other's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RequestKey {
+    pub(super) page: PageKey,
+    pub(super) reason: Reason,
+    /// S3 does not have the body.
+    pub(super) lost: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permit {
+    Allowed,
+    /// This instance has enqueued the same a moment ago.
+    Suppressed,
+    /// The tenant's rate limit is exceeded.
+    RateLimited,
+}
+
+#[derive(Debug)]
+pub(super) struct EnqueueLimiter {
+    sent: LruCache<RequestKey, Sent>,
+    buckets: HashMap<(Tenant, Share), TokenBucket>,
+    per_minute: u32,
+}
+
+/// Which of a tenant's two token buckets is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Share {
+    Pages,
+    /// Nothing is published, or a 404 or a redirect: what an invented path gets.
+    NoPage,
+}
+
+impl Share {
+    fn of(meta: Option<&Meta>) -> Self {
+        // A foreign row has no status, and is a page.
+        match meta.map(|meta| meta.status.unwrap_or(200)) {
+            Some(200) => Share::Pages,
+            Some(_) | None => Share::NoPage,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Sent {
+    /// The version at that time.
+    seen: Seen,
+    share: Share,
+    at_ms: u64,
+    window_ms: u64,
+}
+
+impl EnqueueLimiter {
+    /// A tenant's reads may enqueue `per_minute` regenerations a minute through this instance, and
+    /// as many at once; and as many again of paths without a page.
+    pub(super) fn new(per_minute: u32) -> Self {
+        Self { sent: LruCache::new(CAPACITY), buckets: HashMap::new(), per_minute }
+    }
+
+    /// Decides with the published version. After [`Permit::Allowed`] the caller sends, or calls
+    /// [`Self::failed`].
+    pub(super) fn decide(&mut self, key: RequestKey, meta: Option<&Meta>, now_ms: u64) -> Permit {
+        let (seen, share) = (Seen::of(meta), Share::of(meta));
+        let before = self.sent.get(&key).filter(|sent| sent.seen == seen);
+        // A clock that jumped back must not suppress for longer than the window.
+        if before.is_some_and(|sent| now_ms.abs_diff(sent.at_ms) < sent.window_ms) {
+            return Permit::Suppressed;
+        }
+        let window_ms = before.map_or(FIRST_WINDOW_MS, |sent| (sent.window_ms * 2).min(LONGEST_WINDOW_MS));
+        if !self.take_token((key.page.tenant().clone(), share), now_ms) {
+            return Permit::RateLimited;
+        }
+        self.sent.put(key, Sent { seen, share, at_ms: now_ms, window_ms });
+        Permit::Allowed
+    }
+
+    /// The message did not reach SQS: the next read may try again, and the token is returned.
+    pub(super) fn failed(&mut self, key: &RequestKey) {
+        let Some(sent) = self.sent.pop(key) else { return };
+        if let Some(bucket) = self.buckets.get_mut(&(key.page.tenant().clone(), sent.share)) {
+            bucket.put_back();
+        }
+    }
+
+    fn take_token(&mut self, share: (Tenant, Share), now_ms: u64) -> bool {
+        self.buckets.entry(share).or_insert_with(|| TokenBucket::new(self.per_minute, now_ms)).take(now_ms)
+    }
+}
+
+#[cfg(test)]
+#[path = "limiter_tests.rs"]
+mod tests;

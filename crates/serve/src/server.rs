@@ -1,0 +1,170 @@
+//! The server: built once per sandbox, serves any number of requests at a time.
+//!
+//! A request goes to the page flow ([`crate::page`]) or, below `/_everfresh/`, to the trigger
+//! ([`crate::trigger`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use everfresh_core::artifacts::Artifacts;
+use everfresh_core::aws_time::AwsTime;
+use everfresh_core::clients::Clients;
+use everfresh_core::config::{Config, TenantConfig};
+use everfresh_core::ledger::Ledger;
+use everfresh_core::metrics::{self, Metrics};
+use everfresh_enqueue::{Queues, Sender};
+
+use crate::cache::PageCache;
+use crate::enqueue::queue::Queue;
+use crate::enqueue::{Enqueue, Enqueuer};
+use crate::http::{Reply, Request};
+use crate::log_throttle::LogThrottle;
+use crate::metrics::MetricsBuffer;
+use crate::page::error::PageError;
+use crate::panics;
+use crate::preview::Previews;
+use crate::settings::Settings;
+use crate::trigger::Trigger;
+use crate::trigger::endpoint::reserved;
+
+/// The header in which a trusted proxy names the host of the viewer's request.
+pub const HOST_HEADER: &str = "x-everfresh-host";
+
+/// `Retry-After` of a 503, in seconds.
+pub(crate) const RETRY_AFTER: u64 = 5;
+
+const WARM_UP_TIMEOUT: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+pub struct Server {
+    config: Config,
+    pub(crate) settings: Settings,
+    pub(crate) cache: PageCache,
+    pub(crate) enqueuer: Enqueuer,
+    pub(crate) previews: Previews,
+    trigger: Trigger,
+    pub(crate) metrics: Arc<MetricsBuffer>,
+    pub(crate) log: Arc<LogThrottle>,
+    time: AwsTime,
+}
+
+/// A reply, and the regeneration to enqueue once the reply was sent.
+#[derive(Clone, Debug)]
+pub struct Served {
+    pub reply: Reply,
+    /// Hand this to [`Server::finish`] after the reply was sent, and await it before the sandbox
+    /// may freeze.
+    pub wish: Option<Enqueue>,
+}
+
+impl From<Reply> for Served {
+    fn from(reply: Reply) -> Self {
+        Self { reply, wish: None }
+    }
+}
+
+impl Server {
+    pub fn new(config: Config, settings: Settings, clients: &Clients) -> Self {
+        let time = clients.time.clone();
+        let log = Arc::new(LogThrottle::new(time.clone()));
+        let metrics = Arc::new(MetricsBuffer::default());
+        let ledger = Ledger::new(clients, &settings.table, settings.layout);
+        let artifacts = Artifacts::new(clients, &settings.bucket);
+        // Readers enqueue nothing of low priority.
+        let queues = Queues { main: settings.queue.clone(), low_priority: settings.queue.clone() };
+        let sender = Sender::new(clients.sqs.clone(), queues).producer("everfresh-serve", env!("CARGO_PKG_VERSION"));
+        let queue = Arc::new(Queue::new(sender, metrics.clone(), time.clone()));
+        Self {
+            trigger: Trigger::new(&settings, ledger.clone(), queue.clone(), metrics.clone(), log.clone()),
+            cache: PageCache::new(&settings, ledger, artifacts, log.clone()),
+            enqueuer: Enqueuer::new(&settings, queue, metrics.clone(), log.clone()),
+            previews: Previews::new(&settings, time.clone()),
+            config,
+            settings,
+            metrics,
+            log,
+            time,
+        }
+    }
+
+    /// Previews may also come from an origin on this machine.
+    pub fn with_loopback_origins(self) -> Self {
+        Self { previews: self.previews.with_loopback_origins(), ..self }
+    }
+
+    /// Opens connections to DynamoDB and S3 during the cold start, when no request waits. A failure
+    /// is logged and otherwise ignored: the calls are made again when they are needed.
+    pub async fn warm_up(&self) {
+        let tenant = self.config.tenants().next().map(|config| &config.tenant);
+        if tokio::time::timeout(WARM_UP_TIMEOUT, self.cache.warm_up(tenant)).await.is_err() {
+            tracing::warn!("DynamoDB or S3 did not answer during the cold start");
+        }
+    }
+
+    /// Answers every request; a panic is answered with 500.
+    pub async fn serve(&self, request: &Request) -> Served {
+        let answer = async {
+            if reserved(&request.target) {
+                self.trigger.serve(request, self.host(request), self.tenant(request)).await.into()
+            } else {
+                self.serve_page(request).await
+            }
+        };
+        match panics::catch(&self.metrics, "request", answer).await {
+            Some(served) => served,
+            None => {
+                self.metrics.count(metrics::UNAVAILABLE);
+                PageError::Internal.reply_to(request).into()
+            }
+        }
+    }
+
+    /// Does what is left for after the reply: enqueues the regeneration, and completes the deferred
+    /// reads. Await it before the sandbox may freeze. A panic in it is caught: the next read of the
+    /// page enqueues again.
+    pub async fn finish(&self, enqueues: impl IntoIterator<Item = Enqueue>) {
+        let send = async {
+            for enqueue in enqueues {
+                self.enqueuer.send(enqueue).await;
+            }
+        };
+        let all = async { tokio::join!(send, self.cache.finish_deferred_reads()) };
+        panics::catch(&self.metrics, "work after a reply", all).await;
+    }
+
+    /// Sends one regeneration and returns whether SQS has it. [`Server::finish`] also completes the
+    /// deferred reads.
+    pub async fn enqueue(&self, enqueue: Enqueue) -> bool {
+        self.enqueuer.send(enqueue).await
+    }
+
+    /// Former name of [`Server::enqueue`].
+    pub async fn ask(&self, enqueue: Enqueue) -> bool {
+        self.enqueue(enqueue).await
+    }
+
+    /// A line of the embedded metric format, if one is due.
+    pub fn metrics_line(&self, now_ms: u64) -> Option<String> {
+        self.metrics.line(&self.settings.stack_name, now_ms)
+    }
+
+    /// The metrics since the last line or call.
+    pub fn take_metrics(&self) -> Metrics {
+        self.metrics.take()
+    }
+
+    /// The tenant of the request's host.
+    pub(crate) fn tenant(&self, request: &Request) -> Option<&TenantConfig> {
+        self.config.tenant_of_host(self.host(request)?)
+    }
+
+    /// The host that decides the tenant, as received. Where a proxy is trusted to name it, the
+    /// `Host` header is ignored.
+    fn host<'a>(&self, request: &'a Request) -> Option<&'a str> {
+        request.header(if self.settings.trust_host_header { HOST_HEADER } else { "host" })
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.time.now_ms()
+    }
+}

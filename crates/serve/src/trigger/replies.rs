@@ -1,0 +1,59 @@
+//! The JSON replies of the trigger.
+
+use everfresh_core::domain::events::{self, Event};
+use everfresh_core::domain::page::{ReqRow, ReqStatus};
+use everfresh_core::domain::request::{Handle, IdempotencyKey};
+use serde_json::{Value, json};
+
+use super::endpoint::REQUESTS;
+use crate::http::Reply;
+use crate::http::cache_status::CacheStatus;
+
+/// 202: SQS has the request.
+pub(super) fn accepted(handle: &Handle, key: &IdempotencyKey) -> Reply {
+    let body = json!({"handle": handle.to_string(), "key": key.as_str(), "status_url": format!("{REQUESTS}{handle}")});
+    json_reply(202, &body)
+}
+
+/// The request's state, and its events after the sequence number `after`.
+pub(super) fn state(handle: &Handle, row: Option<&ReqRow>, after: u64) -> Reply {
+    let state = match row {
+        // In the queue; or covered by another request's render, which leaves no row.
+        None => "queued",
+        Some(row) => match (row.status, row.rejected_at_ms) {
+            (ReqStatus::Completed, _) => "completed",
+            (ReqStatus::Started | ReqStatus::Failed, Some(_)) => "rejected",
+            (ReqStatus::Started, None) => "started",
+            (ReqStatus::Failed, None) => "failed",
+        },
+    };
+    let events = row.map_or(&[][..], |row| events::after(&row.events, after));
+    let event = |event: &Event| {
+        // A stage of a newer version is given by its number.
+        let stage = event.stage().map_or_else(|| json!(event.seq % 100), |stage| json!(stage.as_str()));
+        json!({"seq": event.seq, "at_ms": event.at_ms, "stage": stage})
+    };
+    let body = json!({
+        "handle": handle.to_string(),
+        "state": state,
+        "attempts": row.map_or(0, |row| row.attempts),
+        "error_class": row.and_then(|row| row.error_class).map(|class| class.as_str()),
+        "events": events.iter().map(event).collect::<Vec<_>>(),
+        "after": events.last().map_or(after, |event| event.seq),
+    });
+    json_reply(200, &body)
+}
+
+/// JSON that no cache stores.
+pub(super) fn json_reply(status: u16, body: &Value) -> Reply {
+    Reply::new(status)
+        .with("content-type", "application/json")
+        .with("cache-control", "no-store")
+        .with("x-content-type-options", "nosniff")
+        .with("cache-status", CacheStatus::Bypass { detail: "everfresh" }.to_string())
+        .body(body.to_string())
+}
+
+#[cfg(test)]
+#[path = "replies_tests.rs"]
+mod tests;
