@@ -1,4 +1,4 @@
-//! A function's process under the emulator.
+//! The process of a function under the emulator.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -14,12 +14,11 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::process;
 use crate::runtime_api::{InvokeError, RuntimeApi, Shared};
 
-/// How many lines of the function's output are kept.
 const KEPT_LINES: usize = 1_000;
-/// How many of them an error shows.
+/// Lines of output that an error message contains.
 const SHOWN_LINES: usize = 10;
 
-/// The running process. It is killed, frozen or not, when this is dropped.
+/// A running process. It is killed on drop, frozen or not.
 #[derive(Debug)]
 pub struct Function {
     child: Child,
@@ -30,8 +29,8 @@ pub struct Function {
 }
 
 impl Function {
-    /// Starts `binary` as the one process of `api`, in the place of an earlier one. Its environment is what Lambda sets and
-    /// `variables`, which win; nothing is inherited but `PATH`.
+    /// Starts `binary` as the only process of `api`, replacing an earlier one. Its environment is
+    /// what Lambda sets, overridden by `variables`; only `PATH` is inherited.
     pub fn spawn<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         api: &RuntimeApi,
         binary: &Path,
@@ -52,7 +51,7 @@ impl Function {
             .stderr(writer);
         let api = api.shared().clone();
         let (child, pid) = api.attach(|| command.spawn())?;
-        // It holds our ends of the pipe, without which the output never ends.
+        // It holds our write ends of the pipe; while they are open, the output has no end.
         drop(command);
         let logs = Logs::default();
         let mut function = Self { child, pid, api: api.clone(), logs: logs.clone(), watcher: None };
@@ -61,7 +60,6 @@ impl Function {
         Ok(function)
     }
 
-    /// The process's id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -81,7 +79,7 @@ impl Function {
         process::state(self.pid())
     }
 
-    /// The last lines it wrote, to whichever of stdout and stderr: Lambda puts them into one log too.
+    /// The last lines of stdout and stderr, which Lambda too writes to one log.
     pub fn logs(&self) -> Vec<String> {
         self.logs.lock().iter().cloned().collect()
     }
@@ -89,9 +87,9 @@ impl Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        // First, so that nobody signals a process id that may soon be another's.
+        // First, so that no signal goes to a process id that may be reused.
         self.api.ended(self.pid, InvokeError::Ended { status: "dropped".to_owned(), logs: String::new() });
-        // SIGKILL ends a stopped process too. It fails only for one that has ended.
+        // SIGKILL ends a stopped process too. It fails only if the process has ended.
         let _ = self.child.kill();
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
@@ -100,7 +98,8 @@ impl Drop for Function {
     }
 }
 
-/// Reads the output to its end, then says how the process ended. The process stays a zombie, and its id its own.
+/// Reads the output to its end, then returns how the process ended. The process stays a zombie, so
+/// that its id is not reused.
 fn watch(output: PipeReader, logs: &Logs, pid: Pid) -> InvokeError {
     for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
         logs.push(String::from_utf8_lossy(&line).into_owned());
@@ -109,7 +108,7 @@ fn watch(output: PipeReader, logs: &Logs, pid: Pid) -> InvokeError {
     let status = ended.map(|ended| match (ended.exit_status(), ended.terminating_signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "for no known reason".to_owned(),
+        (None, None) => "unknown".to_owned(),
     });
     InvokeError::Ended { status: status.unwrap_or_else(|| "unknown".to_owned()), logs: logs.tail() }
 }

@@ -1,18 +1,19 @@
-//! What the Lambda functions cost: size, start, and CPU per request. Never part of a Lambda binary.
+//! Measures the Lambda functions: size, start, and CPU time per request. Never part of a Lambda
+//! binary.
 //!
 //! # Layout
 //!
 //! | Where | What |
 //! |---|---|
-//! | [`runtime_api`] | Lambda's side of a sandbox: hands out events, collects answers, freezes in between |
-//! | [`function`] | a function's process under it |
-//! | [`process`] | what Linux says about a process: its state, CPU time and memory |
-//! | [`subject`] | what to measure: a binary, its environment and the requests it gets |
+//! | [`runtime_api`] | emulated Lambda Runtime API: delivers events, collects responses, freezes the process between them |
+//! | [`function`] | the process of a function under the emulator |
+//! | [`process`] | state, CPU time and memory of a process, from `/proc` |
+//! | [`subject`] | what to measure: a binary, its environment and its requests |
 //! | [`measure`] | measures subjects side by side |
-//! | [`package`] | how much a binary weighs |
-//! | [`report`] | the figures, for people and machines |
+//! | [`package`] | the size of a binary, plain and zipped |
+//! | [`report`] | the results as text and JSON |
 //!
-//! It needs Linux: freezing can be asked of any Unix, the figures come from `/proc`.
+//! Linux only: the figures come from `/proc`.
 
 pub mod function;
 pub mod measure;

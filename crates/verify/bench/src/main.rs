@@ -1,5 +1,5 @@
-//! Measures what a function costs.
-#![allow(clippy::print_stdout, reason = "the report is the result")]
+//! `everfresh-bench`: measures the Lambda functions.
+#![allow(clippy::print_stdout, reason = "the report is the output")]
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use everfresh_bench::measure::{self, Effort};
 use everfresh_bench::report;
 use everfresh_bench::subject::{SERVE, Subject, WORKER};
 
-/// What the Lambda functions cost, as multiples of one that only answers its payload.
+/// Measures the Lambda functions, relative to one that only returns its payload.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -19,16 +19,16 @@ struct Arguments {
 enum Command {
     /// Size, CPU time of a start and of each kind of request, memory.
     Functions {
-        /// Which ones, besides the yardstick.
+        /// Functions to measure besides the baseline.
         #[arg(default_values = [SERVE, WORKER])]
         names: Vec<String>,
-        /// Where the binaries are.
+        /// Directory of the binaries.
         #[arg(long, default_value = "target/release")]
         dir: PathBuf,
         /// Fewer rounds.
         #[arg(long)]
         quick: bool,
-        /// For machines.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },

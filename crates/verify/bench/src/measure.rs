@@ -1,5 +1,5 @@
-//! Measures subjects side by side: each round has every kind of request of every subject, so a noisy minute hits all of them and
-//! their ratios hold.
+//! Measures subjects side by side: each round has every kind of request of every subject, so noise
+//! affects all of them and their ratios hold.
 
 mod kind;
 
@@ -11,12 +11,11 @@ use crate::package;
 use crate::subject::Subject;
 use kind::{Kind, Running};
 
-/// How much to do.
+/// The number of starts, rounds and requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Starts of each function.
     pub spawns: usize,
-    /// Requests of each kind that do not count.
+    /// Requests of each kind that are not measured.
     pub warm_up: usize,
     /// Rounds of each kind of request.
     pub rounds: usize,
@@ -25,38 +24,35 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// For figures to write down.
+    /// For figures to publish.
     pub const FULL: Self = Self { spawns: 25, warm_up: 50, rounds: 30, requests: 50 };
-    /// For a look.
+    /// For a quick check.
     pub const QUICK: Self = Self { spawns: 5, warm_up: 20, rounds: 6, requests: 25 };
 
-    /// Requests of each kind altogether.
+    /// All requests of one kind, warm-up included.
     pub fn requests_of_a_kind(&self) -> usize {
         self.warm_up + self.rounds * self.requests
     }
 }
 
-/// What was found about a function.
+/// The measurements of one function.
 #[derive(Debug)]
 pub struct Figures {
-    /// Its name.
     pub name: &'static str,
-    /// The binary as it is.
+    /// Size of the binary.
     pub bytes: u64,
-    /// The binary as a deployment package.
+    /// Size of the deployment package.
     pub zip_bytes: u64,
-    /// Memory in use after all requests, in the environment in which it was most.
+    /// Resident memory after all requests, the maximum over all environments.
     pub rss_bytes: u64,
-    /// CPU time from the start of the process to its first question for an event.
+    /// CPU time from the start of the process to its first poll for an event.
     pub init: Samples,
-    /// Each kind of request.
     pub requests: Vec<Cost>,
 }
 
-/// What was found about one kind of request.
+/// The measurements of one kind of request.
 #[derive(Debug)]
 pub struct Cost {
-    /// What the report calls it.
     pub label: &'static str,
     /// CPU time per request.
     pub cpu: Samples,
@@ -64,7 +60,7 @@ pub struct Cost {
     pub calls: f64,
 }
 
-/// CPU times of the same thing.
+/// CPU times, sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<Duration>);
 
@@ -74,18 +70,17 @@ impl Samples {
         self.0.insert(at, sample);
     }
 
-    /// The one in the middle.
     pub fn median(&self) -> Duration {
         self.0.get(self.0.len() / 2).copied().unwrap_or_default()
     }
 
-    /// The one that was disturbed least.
+    /// The least disturbed sample: noise only adds.
     pub fn min(&self) -> Duration {
         self.0.first().copied().unwrap_or_default()
     }
 }
 
-/// Measures all of `subjects`; `progress` hears what comes next.
+/// Measures all `subjects`; `progress` is called with the name of each phase.
 pub async fn run(subjects: &[Subject], effort: Effort, progress: impl Fn(&str)) -> anyhow::Result<Vec<Figures>> {
     let mut functions: Vec<&Subject> = Vec::new();
     for subject in subjects {
@@ -108,7 +103,7 @@ pub async fn run(subjects: &[Subject], effort: Effort, progress: impl Fn(&str)) 
     for process in &processes {
         kinds.extend(process.subject.requests.iter().map(|request| Kind::new(process, request)));
     }
-    progress("requests that do not count");
+    progress("warm-up");
     for kind in &mut kinds {
         kind.invoke(effort.warm_up).await?;
     }

@@ -1,11 +1,11 @@
-//! How much a binary weighs.
+//! The size of a binary, plain and zipped.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
 
-/// Lambda unpacks this at a cold start.
+/// Zips a binary as `bootstrap`, as a deployment package has it.
 const ZIP: &str = "
 import io, sys, zipfile
 archive = io.BytesIO()
@@ -14,16 +14,17 @@ with zipfile.ZipFile(archive, 'w', zipfile.ZIP_DEFLATED) as z:
 print(len(archive.getvalue()))
 ";
 
-/// The file as it is.
 pub fn bytes(binary: &Path) -> anyhow::Result<u64> {
     Ok(binary.metadata().with_context(|| binary.display().to_string())?.len())
 }
 
-/// As a deployment package. Python makes it, which the project's scripts need anyway: no dependency for one figure.
+/// The size as a deployment package. Python, which the project's scripts need anyway, zips it: no
+/// dependency for one figure.
 pub fn zip_bytes(binary: &Path) -> anyhow::Result<u64> {
-    let output = Command::new("python3").args(["-c", ZIP]).arg(binary).output().context("python3 packs the binary")?;
+    let output =
+        Command::new("python3").args(["-c", ZIP]).arg(binary).output().context("run python3 to zip the binary")?;
     if !output.status.success() {
-        bail!("python3 could not pack {}: {}", binary.display(), String::from_utf8_lossy(&output.stderr));
+        bail!("python3 failed to zip {}: {}", binary.display(), String::from_utf8_lossy(&output.stderr));
     }
-    String::from_utf8_lossy(&output.stdout).trim().parse().context("the size of the package")
+    String::from_utf8_lossy(&output.stdout).trim().parse().context("parse the size of the package")
 }

@@ -1,19 +1,20 @@
-//! What Linux says about a process.
+//! State, CPU time and memory of a process, from `/proc`.
 
 use std::time::Duration;
 use std::{fs, io};
 
-/// The unit of CPU time in `/proc/<pid>/stat`: `USER_HZ`, which every architecture that Lambda has sets to 100.
+/// The unit of CPU time in `/proc/<pid>/stat`: `USER_HZ`, 100 on every architecture of Lambda.
 const TICK: Duration = Duration::from_millis(10);
 
 /// CPU time so far, user and system, of all threads.
 ///
-/// Threads count in nanoseconds but take their count with them when they end; the process counts them too, in ticks. The larger is
-/// nearer to the truth. A thread that is running now is behind by up to a tick: ask when the process waits.
+/// The counters of threads are in nanoseconds but are gone when the thread ends; the process
+/// counter includes ended threads but is in ticks. The larger one is more accurate. A running
+/// thread lags by up to a tick: read while the process waits.
 pub fn cpu(pid: u32) -> io::Result<Duration> {
     let mut threads = Duration::ZERO;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread that ended since the folder was read is in the process's count.
+        // A thread that ended since the directory was read is in the process counter.
         if let Ok(schedstat) = fs::read_to_string(thread?.path().join("schedstat")) {
             let on_cpu = schedstat.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
             threads += Duration::from_nanos(on_cpu.unwrap_or(0));
@@ -25,7 +26,7 @@ pub fn cpu(pid: u32) -> io::Result<Duration> {
     Ok(threads.max(TICK * (ticks(11, &stat) + ticks(12, &stat))))
 }
 
-/// Memory that is in use and in RAM.
+/// Resident memory.
 pub fn rss_bytes(pid: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib =
@@ -33,13 +34,13 @@ pub fn rss_bytes(pid: u32) -> io::Result<u64> {
     kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("/proc has no VmRSS for the process"))
 }
 
-/// The process's state as a letter: `R`unning, `S`leeping, s`T`opped, `Z`ombie and others.
+/// The state as a letter: `R`unning, `S`leeping, s`T`opped, `Z`ombie and others.
 pub fn state(pid: u32) -> io::Result<char> {
     let state = stat(pid)?.first().and_then(|state| state.chars().next());
     state.ok_or_else(|| io::Error::other("/proc has no state for the process"))
 }
 
-/// The fields of `stat` behind the name of the program, which may contain anything.
+/// The fields of `stat` after the program name, which may contain any character.
 fn stat(pid: u32) -> io::Result<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

@@ -1,4 +1,5 @@
-//! The figures. Absolute times of a shared machine mean little; the ratio to the yardstick, measured in the same minute, does.
+//! The results. Absolute times of a shared machine mean little; the ratio to the baseline, measured
+//! at the same time, is comparable.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::measure::{Cost, Figures, Samples};
 
-/// For people. The first function is the yardstick.
+/// Two tables. The first function is the baseline.
 pub fn text(figures: &[Figures]) -> String {
     let head = ["function", "CPU of", "median", "min", "min × echo", "calls"];
     let mut times = vec![head.map(str::to_owned).to_vec()];
@@ -24,7 +25,7 @@ pub fn text(figures: &[Figures]) -> String {
     format!("{}\n{}", table(&times, 2), table(&weights, 1))
 }
 
-/// For machines: times in microseconds.
+/// Times in microseconds.
 pub fn json(figures: &[Figures]) -> Value {
     let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
     let row = |row: Row<'_>| {
@@ -43,17 +44,17 @@ pub fn json(figures: &[Figures]) -> Value {
 struct Row<'a> {
     of: &'a str,
     cpu: &'a Samples,
-    /// How many times the yardstick's own start, or first kind of request, it takes.
+    /// Relative to the baseline's start or first kind of request.
     ratio: f64,
     /// Calls to AWS per request.
     calls: Option<f64>,
 }
 
 fn rows<'a>(function: &'a Figures, all: &'a [Figures]) -> impl Iterator<Item = Row<'a>> {
-    let yardstick = all.first();
-    let start = yardstick.map(|first| &first.init);
-    let request = yardstick.and_then(|first| first.requests.first()).map(|cost| &cost.cpu);
-    // Of the least disturbed ones: a busy machine only ever adds.
+    let baseline = all.first();
+    let start = baseline.map(|first| &first.init);
+    let request = baseline.and_then(|first| first.requests.first()).map(|cost| &cost.cpu);
+    // Of the minima: noise only adds.
     let ratio = |samples: &Samples, to: Option<&Samples>| {
         samples.min().as_secs_f64() / to.map_or(f64::NAN, |to| to.min().as_secs_f64())
     };
@@ -70,7 +71,7 @@ fn time(time: Duration) -> String {
     if micros < 1e3 { format!("{micros:.1} µs") } else { format!("{:.2} ms", micros / 1e3) }
 }
 
-/// Aligned: the first `left` columns to the left, the figures to the right.
+/// Aligns the first `left` columns to the left, the others to the right.
 fn table(rows: &[Vec<String>], left: usize) -> String {
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let line = |row: &Vec<String>| {

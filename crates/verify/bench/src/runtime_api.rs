@@ -1,7 +1,8 @@
-//! Our own Lambda Runtime API: one sandbox, one event at a time, and frozen between them if so wished.
+//! An emulator of the Lambda Runtime API: one sandbox, one event at a time, optionally frozen
+//! between events.
 //!
-//! It does what `https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html` says about the side below the function, and what
-//! Lambda does to a function that fails: an invocation past its time-out ends the process, an answer above 6 MB is refused.
+//! It implements `https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html` and Lambda's
+//! limits: an invocation past its timeout ends the process, a response above 6 MB is refused.
 
 mod sandbox;
 mod server;
@@ -18,60 +19,58 @@ use tokio::task::JoinHandle;
 
 pub(crate) use shared::Shared;
 
-/// How long a function may take to ask for its first event. Lambda gives 10 s; a busy machine with debug builds needs more.
+/// The time until the first poll of a function. Lambda allows 10 s; a busy machine with debug
+/// builds needs more.
 const INIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether the process runs while it has nothing to do.
+/// Whether the process runs between invocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Freeze {
-    /// It runs on, as under other emulators.
+    /// The process keeps running, as under other emulators.
     #[default]
     Never,
-    /// It is stopped whenever it asks for an event and there is none, as Lambda does: what it does in the background stands still,
-    /// and its connections grow old unnoticed.
+    /// The process is stopped while it polls and no event is queued, as Lambda does: background
+    /// tasks stand still, and connections go stale.
     BetweenInvocations,
 }
 
-/// Why an invocation has no answer.
+/// Why an invocation has no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvokeError {
-    /// The function says that it failed.
+    /// The function reported an error.
     #[error("the function failed: {0}")]
     Function(Failure),
-    /// The function says that it cannot start.
+    /// The function reported an initialization error.
     #[error("the function cannot start: {0}")]
     Init(Failure),
-    /// The process has ended, with the last lines it wrote.
+    /// The process has ended.
     #[error("the function ended ({status}){}{logs}", if .logs.is_empty() { "" } else { ": " })]
     Ended {
-        /// How it ended.
+        /// Exit code or signal.
         status: String,
-        /// Its last lines.
+        /// The last lines of its output.
         logs: String,
     },
-    /// No answer in time. The process is killed for it.
+    /// No response in time. The process is killed.
     #[error("the function did not {doing} within {limit:?}")]
     TimedOut {
-        /// What it did not do.
+        /// The missing action.
         doing: &'static str,
-        /// The time it had.
         limit: Duration,
     },
-    /// The answer is larger than Lambda takes.
-    #[error("the answer has more than {} bytes", server::MAX_ANSWER)]
+    /// The response exceeds Lambda's limit.
+    #[error("the response has more than {} bytes", server::MAX_RESPONSE)]
     TooLarge,
-    /// There is no process to invoke.
     #[error("no function has been started")]
     NoFunction,
 }
 
-/// What a function reports when it fails.
+/// The error report of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Failure {
-    /// The kind of error: in Rust, the name of a type.
+    /// In Rust, the name of a type.
     pub error_type: String,
-    /// What to tell people.
     pub error_message: String,
 }
 
@@ -81,7 +80,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The running emulator. It ends when this is dropped.
+/// A running emulator. It ends on drop.
 #[derive(Debug)]
 pub struct RuntimeApi {
     address: SocketAddr,
@@ -90,7 +89,7 @@ pub struct RuntimeApi {
 }
 
 impl RuntimeApi {
-    /// Listens on a free loopback port and answers on the caller's runtime.
+    /// Listens on a free loopback port and serves on the caller's runtime.
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -104,51 +103,53 @@ impl RuntimeApi {
         self.address.to_string()
     }
 
-    /// From now on, freeze like this. A process that is frozen runs again with [`Freeze::Never`].
+    /// Applies from now on. [`Freeze::Never`] resumes a frozen process.
     pub fn set_freeze(&self, freeze: Freeze) {
         self.shared.set_freeze(freeze);
     }
 
-    /// From now on, an event must be answered within this time. 10 s unless told.
+    /// The function timeout from now on. The default is 10 s.
     pub fn set_time_out(&self, time_out: Duration) {
         self.shared.set_time_out(time_out);
     }
 
-    /// Hands over `event` once those before it are answered, to a process that is running again, and returns the answer.
+    /// Resumes the process, delivers `event` after the responses to earlier events, and returns the
+    /// response.
     pub async fn invoke(&self, event: impl Into<Bytes>) -> Result<Bytes, InvokeError> {
-        let (id, answer) = self.shared.enqueue(event.into())?;
+        let (id, response) = self.shared.enqueue(event.into())?;
         tokio::select! {
             // The sender is dropped only with the emulator.
-            answer = answer => answer.unwrap_or(Err(InvokeError::NoFunction)),
-            late = self.shared.late(&id, INIT_LIMIT) => {
-                self.shared.give_up(late.clone());
-                Err(late)
+            response = response => response.unwrap_or(Err(InvokeError::NoFunction)),
+            timed_out = self.shared.timed_out(&id, INIT_LIMIT) => {
+                self.shared.kill(timed_out.clone());
+                Err(timed_out)
             }
         }
     }
 
-    /// How often the process has asked for an event.
+    /// Polls of the process for an event so far.
     pub fn polls(&self) -> u64 {
         self.shared.polls()
     }
 
-    /// How many connections have been made to the emulator: one per process, if it keeps its connection.
+    /// Connections to the emulator so far: one per process if it keeps its connection.
     pub fn connections(&self) -> u64 {
         self.shared.connections()
     }
 
-    /// Waits until the process asks for an event while there is none: it has started, and has nothing to do. If it is to be
-    /// frozen, it has been told. An answer comes before the next question: without this wait, events follow without a freeze.
+    /// Waits until the process polls and no event is queued. If it is to be frozen, the signal has
+    /// been sent. The response to an event comes before the next poll: without this wait, the next
+    /// event follows without a freeze.
     pub async fn wait_for_poll(&self) -> Result<(), InvokeError> {
         let limit = INIT_LIMIT;
         tokio::time::timeout(limit, self.shared.idle())
             .await
-            .unwrap_or(Err(InvokeError::TimedOut { doing: "ask for an event", limit }))
+            .unwrap_or(Err(InvokeError::TimedOut { doing: "poll for an event", limit }))
     }
 
-    /// Lets a frozen process run, without an event.
-    pub fn thaw(&self) {
-        self.shared.thaw();
+    /// Resumes a frozen process without an event.
+    pub fn resume(&self) {
+        self.shared.resume();
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -16,46 +16,42 @@ pub use backend::Backend;
 
 use crate::measure::Effort;
 
-/// The yardstick's name.
+/// The baseline.
 pub const ECHO: &str = "everfresh-echo";
-/// The serving function's name.
 pub const SERVE: &str = "everfresh-serve";
-/// The worker's name.
 pub const WORKER: &str = "everfresh-worker";
 
-/// A function in one environment, and the requests it gets. A binary that needs another environment for some of them is several
-/// subjects of one name; the first of them stands for its start.
+/// A function in one environment, and its requests. A binary that needs several environments is
+/// several subjects of one name; the start is measured with the first of them.
 #[derive(Debug)]
 pub struct Subject {
-    /// What the report calls it.
     pub name: &'static str,
-    /// What to run.
     pub binary: PathBuf,
-    /// Its variables, besides those that Lambda sets.
+    /// Variables besides those that Lambda sets.
     pub environment: Vec<(String, String)>,
-    /// The kinds of request to measure, all in the same process.
+    /// Kinds of request, all measured in the same process.
     pub requests: Vec<Request>,
-    /// What it talks to, if anything. It lives as long as the subject does.
+    /// The AWS services of the function, kept alive with the subject.
     pub backend: Option<Arc<Backend>>,
 }
 
 /// One kind of request.
 #[derive(Debug)]
 pub struct Request {
-    /// What the report calls it.
     pub label: &'static str,
-    /// The payloads, taken in turn.
+    /// Payloads, sent in turn.
     pub events: Vec<Bytes>,
-    /// Whether an answer is of this kind: an error would be quick, and measured as if it were good.
-    pub is_right: fn(&[u8]) -> bool,
-    /// How many calls to AWS each takes. The answer does not tell what came from memory; the backend does.
+    /// Whether a response is of this kind: an error is fast and would falsify the measurement.
+    pub is_expected: fn(&[u8]) -> bool,
+    /// AWS calls per request. Only the backend can count them: the response does not show what came
+    /// from memory.
     pub calls: u64,
-    /// Whether each leaves a message in the queue.
+    /// Whether each request sends a message.
     pub enqueues: bool,
 }
 
 impl Subject {
-    /// Makes what the functions of these names need, the yardstick first. Their binaries are in `dir`.
+    /// Prepares the functions of these names, the baseline first. The binaries are in `dir`.
     pub async fn prepare_all(names: &[String], dir: &Path, effort: Effort) -> anyhow::Result<Vec<Self>> {
         let backend = Backend::start().await?;
         let mut subjects = echo::subjects(binary(ECHO, dir)?);
@@ -64,7 +60,7 @@ impl Subject {
             subjects.extend(match name.as_str() {
                 SERVE => serve::subjects(&binary, &backend, effort).await?,
                 WORKER => worker::subjects(binary, backend.clone()),
-                _ => bail!("{name} is no function that can be measured; {ECHO}, {SERVE} and {WORKER} are"),
+                _ => bail!("unknown function {name}; expected {ECHO}, {SERVE} or {WORKER}"),
             });
         }
         Ok(subjects)
@@ -74,13 +70,13 @@ impl Subject {
 fn binary(name: &str, dir: &Path) -> anyhow::Result<PathBuf> {
     let binary = dir.join(name);
     if !binary.is_file() {
-        bail!("{} is not there: build it first", binary.display());
+        bail!("{} does not exist: build it first", binary.display());
     }
     Ok(binary)
 }
 
-/// What a function URL hands over for a GET of a browser behind a CDN that passes the site's own host on, with these headers
-/// besides. The yardstick reads what the others have to read.
+/// The event of a function URL for a GET by a browser through a CDN that forwards the site's host,
+/// with these additional headers. The baseline parses the same event as the functions.
 fn event(path: &str, more: &[(&str, &str)]) -> Bytes {
     let agent = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
     let mut event = json!({

@@ -1,4 +1,4 @@
-//! The command measures the yardstick and the functions beside it.
+//! The command measures the baseline and the functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ fn functions(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_functions_do_what_is_measured() {
+fn every_function_is_measured() {
     let output = functions(&["--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -25,7 +25,7 @@ fn the_functions_do_what_is_measured() {
     for row in echo["cpu"].as_array().unwrap() {
         assert_eq!(row["ratio"], 1.0);
     }
-    // A little more is for what is read once a second.
+    // The fraction is periodic reads.
     let calls: Vec<f64> = (1..=5).map(|row| serve["cpu"][row]["calls"].as_f64().unwrap().floor()).collect();
     assert_eq!(calls, [0.0, 0.0, 1.0, 2.0, 2.0]);
 }
@@ -39,7 +39,7 @@ fn looks_measured(function: &Value, name: &str, rows: &[&str]) {
     assert_eq!(measured.iter().map(|row| row["of"].as_str().unwrap()).collect::<Vec<_>>(), rows);
     for row in measured {
         let micros = |field: &str| row[field].as_f64().unwrap();
-        // Far from any measurement, but a lost unit would show.
+        // Wide bounds, which a wrong unit would exceed.
         assert!(
             micros("min_us") > 1.0 && micros("median_us") < 1e6 && micros("min_us") <= micros("median_us"),
             "{row}"
@@ -48,7 +48,7 @@ fn looks_measured(function: &Value, name: &str, rows: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_measured_is_named() {
+fn unknown_function_is_named_in_the_error() {
     for name in ["everfresh-bench", "everfresh-nonsense"] {
         let output = functions(&[name]);
         assert!(!output.status.success());

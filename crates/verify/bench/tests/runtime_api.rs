@@ -1,4 +1,4 @@
-//! The emulator with a real function under it.
+//! The emulator with a real function.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -11,12 +11,12 @@ use rustix::process::{Pid, Signal, kill_process};
 const NONE: [(&str, &str); 0] = [];
 
 fn echo(api: &RuntimeApi, variables: &[(&str, &str)]) -> Function {
-    // Another package builds it, into the same folder.
+    // Another package builds it into the same directory.
     let binary = Path::new(env!("CARGO_BIN_EXE_everfresh-bench")).with_file_name("everfresh-echo");
     Function::spawn(api, &binary, variables.iter().copied()).unwrap()
 }
 
-/// A signal is obeyed a moment after it was sent.
+/// Signals take effect asynchronously.
 async fn until_state(function: &Function, wanted: fn(char) -> bool) {
     let begin = Instant::now();
     while !wanted(function.state().unwrap()) {
@@ -26,7 +26,7 @@ async fn until_state(function: &Function, wanted: fn(char) -> bool) {
 }
 
 #[tokio::test]
-async fn an_event_is_answered() {
+async fn event_gets_its_response() {
     let api = RuntimeApi::start().await.unwrap();
     let function = echo(&api, &NONE);
     for round in 1..=20_u64 {
@@ -40,7 +40,7 @@ async fn an_event_is_answered() {
 }
 
 #[tokio::test]
-async fn a_failure_is_reported_and_the_function_lives_on() {
+async fn function_error_is_reported_and_function_continues() {
     let api = RuntimeApi::start().await.unwrap();
     let _function = echo(&api, &NONE);
     let Err(InvokeError::Function(failure)) = api.invoke("no JSON").await else { panic!("no failure") };
@@ -49,7 +49,7 @@ async fn a_failure_is_reported_and_the_function_lives_on() {
 }
 
 #[tokio::test]
-async fn a_frozen_function_stands_still_until_the_next_event() {
+async fn frozen_function_uses_no_cpu_until_next_event() {
     let api = RuntimeApi::start().await.unwrap();
     api.set_freeze(Freeze::BetweenInvocations);
     let function = echo(&api, &NONE);
@@ -62,9 +62,9 @@ async fn a_frozen_function_stands_still_until_the_next_event() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(function.cpu().unwrap(), cpu);
 
-    api.thaw();
+    api.resume();
     until_state(&function, |state| state != 'T').await;
-    // It still waits: no second question, so no second freeze.
+    // The same poll is still pending: no second poll, so no second freeze.
     assert_eq!(api.polls(), 11);
     assert_eq!(api.invoke("true").await.unwrap(), "true");
     api.wait_for_poll().await.unwrap();
@@ -74,7 +74,7 @@ async fn a_frozen_function_stands_still_until_the_next_event() {
 }
 
 #[tokio::test]
-async fn dropping_ends_a_frozen_function() {
+async fn drop_ends_frozen_function() {
     let api = RuntimeApi::start().await.unwrap();
     api.set_freeze(Freeze::BetweenInvocations);
     let function = echo(&api, &NONE);
@@ -85,13 +85,13 @@ async fn dropping_ends_a_frozen_function() {
     assert!(!Path::new(&process).exists());
     assert!(matches!(api.invoke("1").await, Err(InvokeError::Ended { .. })));
 
-    // The next process of the same sandbox gets nothing that was meant for the first, and the other way round.
+    // The next process of the sandbox receives no event of the first one.
     let _function = echo(&api, &NONE);
     assert_eq!(api.invoke("2").await.unwrap(), "2");
 }
 
 #[tokio::test]
-async fn a_function_that_dies_at_its_start_is_told_with_its_last_words() {
+async fn crash_at_start_is_reported_with_last_output() {
     let api = RuntimeApi::start().await.unwrap();
     assert_eq!(api.invoke("1").await, Err(InvokeError::NoFunction));
     let function = echo(&api, &[("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "lots")]);
@@ -103,16 +103,16 @@ async fn a_function_that_dies_at_its_start_is_told_with_its_last_words() {
 }
 
 #[tokio::test]
-async fn a_function_that_reports_that_it_cannot_start_is_believed() {
+async fn init_error_is_reported() {
     let api = RuntimeApi::start().await.unwrap();
-    // It asks to be restored from a snapshot, which the emulator does not know.
+    // SnapStart calls an endpoint that the emulator does not have.
     let _function = echo(&api, &[("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start")]);
     let Err(InvokeError::Init(failure)) = api.invoke("1").await else { panic!("no failure") };
     assert!(failure.error_message.contains("404"), "{failure}");
 }
 
 #[tokio::test]
-async fn concurrent_events_are_answered_one_by_one_in_order() {
+async fn concurrent_events_are_handled_in_order() {
     let api = RuntimeApi::start().await.unwrap();
     let _function = echo(&api, &NONE);
     let answered = std::sync::Mutex::new(Vec::new());
@@ -125,7 +125,7 @@ async fn concurrent_events_are_answered_one_by_one_in_order() {
 }
 
 #[tokio::test]
-async fn a_function_that_hangs_is_killed_at_its_time_out() {
+async fn hanging_function_is_killed_at_timeout() {
     let api = RuntimeApi::start().await.unwrap();
     api.set_time_out(Duration::from_millis(300));
     let function = echo(&api, &NONE);
@@ -138,7 +138,7 @@ async fn a_function_that_hangs_is_killed_at_its_time_out() {
 }
 
 #[tokio::test]
-async fn an_answer_that_lambda_would_not_take_is_refused() {
+async fn response_above_limit_is_refused() {
     let api = RuntimeApi::start().await.unwrap();
     let _function = echo(&api, &NONE);
     let event = |length: usize| format!("\"{}\"", "x".repeat(length - 2));
@@ -148,7 +148,7 @@ async fn an_answer_that_lambda_would_not_take_is_refused() {
 }
 
 #[tokio::test]
-async fn the_function_keeps_its_connection() {
+async fn function_keeps_its_connection() {
     let api = RuntimeApi::start().await.unwrap();
     let _function = echo(&api, &NONE);
     for _ in 0..50 {

@@ -1,6 +1,6 @@
-//! The smallest function there is: it answers its payload. What others cost is told as a multiple of it.
+//! The smallest Lambda function: it returns its payload. Benchmarks are relative to it.
 //!
-//! A crate of its own, so that a release build of it compiles nothing that a function does not need.
+//! A separate crate, so that its release build compiles nothing that it does not need.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::Value;
@@ -20,7 +20,7 @@ mod tests {
     use serde_json::json;
 
     #[tokio::test]
-    async fn the_payload_is_the_answer() {
+    async fn response_is_the_payload() {
         for payload in [json!(null), json!({"rawPath": "/", "headers": {"host": "shop.example"}})] {
             let event = LambdaEvent::new(payload.clone(), Default::default());
             assert_eq!(echo(event).await.unwrap(), payload);

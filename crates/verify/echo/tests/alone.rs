@@ -1,10 +1,11 @@
-//! The binary itself. Cargo builds a package's binaries for its integration tests only, and the bench's tests need this one.
+//! The binary outside Lambda. Also makes Cargo build the binary, which the tests of the bench crate
+//! need.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
 #[test]
-fn outside_lambda_it_says_what_is_missing() {
+fn outside_lambda_missing_variable_is_named() {
     let output = Command::new(env!("CARGO_BIN_EXE_everfresh-echo")).env_clear().output().unwrap();
     assert!(!output.status.success());
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,6 +1,7 @@
-//! What must hold for any bytes at all. The fuzz targets in `fuzz/` call these, so do the properties below and the replay of the corpus:
-//! one definition, three drivers. A crate of its own, so that fuzzing does not have to instrument the engines.
-#![allow(clippy::expect_used, reason = "a property that does not hold panics")]
+//! Properties that hold for any input. The fuzz targets in `fuzz/`, the property tests and the
+//! replay of the corpus call the same functions. A separate crate, so that fuzzing does not
+//! instrument the engines.
+#![allow(clippy::expect_used, reason = "a violated property panics")]
 
 mod origin;
 mod rows;
@@ -26,10 +27,9 @@ pub use self::rows::rows;
 
 const CONFIG: &str = include_str!("../../../core/sample/everfresh.toml");
 
-/// Looks at any bytes, and panics if something does not hold.
+/// Panics if a property does not hold for the input.
 pub type Target = fn(&[u8]);
 
-/// Every target by its name.
 pub const TARGETS: [(&str, Target); 9] = [
     ("message", message),
     ("config", config),
@@ -42,19 +42,20 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("rows", rows),
 ];
 
-/// A message is read strictly or refused; what is read is written one way and read back as the same.
+/// A message is parsed strictly or refused; a parsed message survives a round trip through JSON.
 pub fn message(bytes: &[u8]) {
     let Ok(message) = Message::parse(bytes) else { return };
-    let json = message.to_json().expect("what was read can be written");
-    let again = Message::parse(json.as_bytes()).expect("what was written can be read");
+    let json = message.to_json().expect("a parsed message is serializable");
+    let again = Message::parse(json.as_bytes()).expect("a serialized message parses");
     assert_eq!(again, message);
-    let config = Config::parse(CONFIG).expect("the tests' own");
+    let config = Config::parse(CONFIG).expect("the sample configuration");
     if let Ok(accepted) = config.accept(message, None, "m-1") {
-        assert!(config.tenant(&accepted.request.tenant).is_some(), "a request is for a tenant that there is");
+        assert!(config.tenant(&accepted.request.tenant).is_some(), "an accepted request is for a known tenant");
     }
 }
 
-/// A configuration is read or refused with words; what is read resolves paths without harm.
+/// A configuration is parsed or refused with a message; a parsed one resolves paths without a
+/// panic.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match Config::parse(text) {
@@ -62,7 +63,7 @@ pub fn config(bytes: &[u8]) {
             for tenant in config.tenants() {
                 for host in &tenant.hosts {
                     let found = config.tenant_of_host(host).map(|found| &found.tenant);
-                    assert_eq!(found, Some(&tenant.tenant), "each host leads to its tenant");
+                    assert_eq!(found, Some(&tenant.tenant), "each host resolves to its tenant");
                 }
                 for path in ["/", "/a/b?c=d", "/products/1?color=red&color=blue"] {
                     let _ = tenant.resolve(path);
@@ -73,14 +74,14 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// Whatever becomes a key is canonical, and nothing in it can leave its place.
+/// Every accepted key is canonical and contains no separator of another key part.
 pub fn keys(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(normal) = NormalPath::parse(text)
         && let Ok(path) = normal.keep(&["a", "color", "page"])
     {
         let canonical = path.as_str();
-        assert_eq!(CanonicalPath::stored(canonical).as_ref(), Some(&path), "canonical once is canonical for good");
+        assert_eq!(CanonicalPath::stored(canonical).as_ref(), Some(&path), "a canonical path stays as it is");
         assert!(canonical.starts_with('/') && canonical.is_ascii());
         assert!(!canonical.contains("//") && !canonical.contains(['#', '\\', ';', ' ']));
         assert!(!canonical.bytes().any(|byte| byte.is_ascii_control()));
@@ -100,12 +101,12 @@ pub fn keys(bytes: &[u8]) {
     }
 }
 
-/// An HTTP event is a request or a refusal; neither repeats what it was asked.
+/// An HTTP event is a request or an error; an error does not echo the target.
 pub fn http(bytes: &[u8]) {
     let Ok(event) = serde_json::from_slice::<HttpEvent>(bytes) else { return };
     let request = Request::from(event);
-    let config = Config::parse(CONFIG).expect("the tests' own");
-    let refusal = match (Method::parse(&request.method), request.header("host")) {
+    let config = Config::parse(CONFIG).expect("the sample configuration");
+    let page_error = match (Method::parse(&request.method), request.header("host")) {
         (None, _) => PageError::Method,
         (Some(_), None) => PageError::Host,
         (Some(_), Some(host)) => match config.tenant_of_host(host).map(|tenant| tenant.resolve(&request.target)) {
@@ -120,12 +121,12 @@ pub fn http(bytes: &[u8]) {
     let keys = PreviewKeys::parse("0123456789abcdef0123456789abcdef").expect("long enough");
     let acme = Tenant::parse("acme").expect("a tenant");
     let cookie = request.cookie("everfresh-preview").unwrap_or_default();
-    assert!(!keys.admits(cookie, &acme, 0), "nobody guesses a signature");
-    let answer = serde_json::to_string(&HttpAnswer::from(refusal.reply())).expect("an answer is JSON");
+    assert!(!keys.admits(cookie, &acme, 0), "an unsigned cookie is refused");
+    let answer = serde_json::to_string(&HttpAnswer::from(page_error.reply())).expect("an answer is JSON");
     assert!(request.target.len() < 8 || !answer.contains(&request.target));
 }
 
-/// Conditions are read without harm, and never found where they are not.
+/// Conditional headers are parsed without a panic, and match only if they contain the ETag.
 pub fn conditional(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let etag = "\"0123456789abcdef\"";
@@ -134,10 +135,10 @@ pub fn conditional(bytes: &[u8]) {
     }
     unmodified_since(&text, 1_763_270_000);
     let reply = Reply::new(200).body(bytes.to_vec());
-    serde_json::to_string(&HttpAnswer::from(reply)).expect("any body can be answered with");
+    serde_json::to_string(&HttpAnswer::from(reply)).expect("any body is serializable");
 }
 
-/// An origin's answer is published or refused; what is published never sets a cookie.
+/// An origin's response is published or refused; a published one never sets a cookie.
 pub fn gate(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -157,8 +158,9 @@ pub fn gate(bytes: &[u8]) {
     }
 }
 
-/// A request for regeneration is believed by nobody but for its signature, and the signature is of these words alone. One line each:
-/// method, path and query, name of the key, signature, time, nonce, request id; the body behind an empty line.
+/// A trigger request is accepted only with a valid signature, and a signature is valid only for its
+/// own request. Input: one line each for method, path and query, key id, signature, time, nonce,
+/// request id; then an empty line and the body.
 pub fn trigger(bytes: &[u8]) {
     const NOW_MS: u64 = 1_763_270_000_000;
     let text = String::from_utf8_lossy(bytes);
@@ -169,42 +171,49 @@ pub fn trigger(bytes: &[u8]) {
     let (timestamp, nonce, request_id) = (line(), line(), line());
     match Endpoint::find(method, target) {
         Ok(Endpoint::Revalidate { query }) => {
-            assert!(reserved(target), "no page is there");
-            if let Ok(Wanted::Path(word) | Wanted::Tag(word)) = Wanted::parse(query, body.as_bytes()) {
+            assert!(reserved(target), "the path is reserved");
+            if let Ok(Wanted::Path(name) | Wanted::Tag(name)) = Wanted::parse(query, body.as_bytes()) {
                 assert!(
-                    body.contains('{') && (body.contains('\\') || body.contains(&word)),
-                    "in the caller's own words"
+                    body.contains('{') && (body.contains('\\') || body.contains(&name)),
+                    "the path or tag comes from the body"
                 );
             }
         }
         Ok(Endpoint::Request { handle, query }) => {
-            assert!(reserved(target), "no page is there");
+            assert!(reserved(target), "the path is reserved");
             let _ = (handle.parse::<Handle>(), parse_after(query));
         }
-        Err(refused) => drop(HttpAnswer::from(refused.reply())),
+        Err(error) => drop(HttpAnswer::from(error.reply())),
     }
     if let Ok(keys) = RevalidateKeys::parse(body) {
-        assert!(!format!("{keys:?}").contains(body) || body.len() < 32, "no secret is shown");
+        assert!(!format!("{keys:?}").contains(body) || body.len() < 32, "Debug output contains no secret");
     }
 
     let keys = RevalidateKeys::parse("cms:0123456789abcdef0123456789abcdef").expect("long enough");
-    let letter =
+    let request =
         SignedRequest { method, host: "www.acme.example", target, timestamp, nonce, request_id, body: body.as_bytes() };
-    assert!(keys.admit(key_id, signature, &letter, NOW_MS).is_err(), "nobody guesses a signature");
-    let signed = keys.sign("cms", &letter).expect("there is such a key");
-    if let Ok(admitted) = keys.admit("cms", &signed, &letter, NOW_MS) {
+    assert!(keys.admit(key_id, signature, &request, NOW_MS).is_err(), "a forged signature is refused");
+    let signed = keys.sign("cms", &request).expect("a known key");
+    if let Ok(admitted) = keys.admit("cms", &signed, &request, NOW_MS) {
         assert_eq!(admitted.nonce, nonce);
-        assert!(admitted.keep_until > NOW_MS / 1000 + WINDOW_S, "remembered for as long as it could be used again");
+        assert!(
+            admitted.keep_until > NOW_MS / 1000 + WINDOW_S,
+            "the nonce is kept as long as a replay would be accepted"
+        );
         let longer = [body.as_bytes(), b"!"].concat();
         let others = [
-            SignedRequest { body: &longer, ..letter },
-            SignedRequest { host: "www.globex.example", ..letter },
-            SignedRequest { method: "PUT", ..letter },
-            SignedRequest { request_id: "another", ..letter },
+            SignedRequest { body: &longer, ..request },
+            SignedRequest { host: "www.globex.example", ..request },
+            SignedRequest { method: "PUT", ..request },
+            SignedRequest { request_id: "another", ..request },
         ];
         for other in others {
-            let same = other.text() == letter.text();
-            assert_eq!(keys.admit("cms", &signed, &other, NOW_MS).is_ok(), same, "for one letter only");
+            let same = other.text() == request.text();
+            assert_eq!(
+                keys.admit("cms", &signed, &other, NOW_MS).is_ok(),
+                same,
+                "the signature is valid for one request only"
+            );
         }
     }
 }

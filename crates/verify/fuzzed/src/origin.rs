@@ -1,4 +1,5 @@
-//! An origin's answer, byte for byte, through the client that the functions use and through the publish gate.
+//! The bytes of an origin's response, through the HTTP client of the functions and the publish
+//! gate.
 
 use std::time::Duration;
 
@@ -11,19 +12,19 @@ use everfresh_origin::{OriginRequest, fetch_over};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::{Builder, Runtime};
 
-/// Small, so that inputs get beyond it.
+/// Small, so that inputs exceed it.
 const MAX_BYTES: u64 = 256;
 
-/// An answer is a page or a failure. No page is longer than the cap or than announced, has been decoded by half, sets a cookie, or is
-/// marked as one reader's.
+/// A response is a page or a failure. No published page exceeds the limit or its declared length,
+/// has an unknown transfer encoding, sets a cookie, or is marked private.
 pub fn origin(bytes: &[u8]) {
-    let answer = RUNTIME.with(|runtime| runtime.block_on(fetch(bytes)));
-    let rendered = match answer {
+    let result = RUNTIME.with(|runtime| runtime.block_on(fetch(bytes)));
+    let rendered = match result {
         Ok(rendered) => rendered,
         Err(RenderFailure::Unreachable(_) | RenderFailure::Unreadable(_) | RenderFailure::TooLarge { .. }) => return,
-        Err(failure) => panic!("an origin that answers and hangs up is never {failure:?}"),
+        Err(failure) => panic!("unexpected failure of a response that ends with the connection: {failure:?}"),
     };
-    assert!(rendered.body.len() as u64 <= MAX_BYTES, "never beyond the cap");
+    assert!(rendered.body.len() as u64 <= MAX_BYTES, "the body exceeds the limit");
     if !is_published(rendered.clone()) {
         return;
     }
@@ -31,7 +32,8 @@ pub fn origin(bytes: &[u8]) {
     for (name, value) in &rendered.headers {
         check_published(name, value);
     }
-    // What the client made of the head could be wrong, so the head itself is looked at too. An interim answer has one of its own.
+    // The client may have parsed the head wrongly, so the raw head is checked too. An interim
+    // response has its own head.
     if !bytes.starts_with(b"HTTP/1.1 1") {
         for (name, value) in head(bytes) {
             check_published(&name, &value);
@@ -39,13 +41,13 @@ pub fn origin(bytes: &[u8]) {
     }
 }
 
-/// Panics for a header that no published page has.
+/// Panics for a header that a published page must not have.
 fn check_published(name: &str, value: &str) {
     match name {
         "set-cookie" => panic!("published with a cookie"),
         "transfer-encoding" => assert!(value.eq_ignore_ascii_case("chunked"), "published with {value:?}"),
         "cache-control" if !value.contains('"') => {
-            // However the parts are separated.
+            // Any separator counts.
             for part in value.split([',', ';', ' ', '\t']) {
                 let directive = part.split('=').next().unwrap_or_default().to_ascii_lowercase();
                 assert!(directive != "private" && directive != "no-store", "published with {value:?}");
@@ -55,7 +57,7 @@ fn check_published(name: &str, value: &str) {
     }
 }
 
-/// The header lines of the first head, read as simply as can be.
+/// The header lines of the first head, parsed naively.
 fn head(bytes: &[u8]) -> Vec<(String, String)> {
     let lines = bytes.split(|byte| *byte == b'\n').skip(1).map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let lines = lines.take_while(|line| !line.is_empty()).map(String::from_utf8_lossy);
@@ -78,7 +80,7 @@ thread_local! {
     static RUNTIME: Runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
 }
 
-async fn fetch(answer: &[u8]) -> Result<Rendered, RenderFailure> {
+async fn fetch(response: &[u8]) -> Result<Rendered, RenderFailure> {
     let origin = HttpOrigin::parse("http://origin.acme.example").expect("an origin");
     let tenant = Tenant::parse("acme").expect("a tenant");
     let request = OriginRequest {
@@ -87,23 +89,23 @@ async fn fetch(answer: &[u8]) -> Result<Rendered, RenderFailure> {
         host: "www.acme.example",
         headers: &[],
         max_bytes: MAX_BYTES,
-        // Only an origin that holds the connection open could use it up.
+        // Never reached: the connection always ends.
         time: Duration::from_secs(3600),
     };
     let (near, far) = duplex(64 * 1024);
-    let (fetched, ()) = tokio::join!(fetch_over(near, &origin, request), answer_with(far, answer));
+    let (fetched, ()) = tokio::join!(fetch_over(near, &origin, request), respond_with(far, response));
     fetched
 }
 
-/// Reads a request, answers it and hangs up.
-async fn answer_with(mut far: DuplexStream, answer: &[u8]) {
+/// Reads a request, sends the response and closes the connection.
+async fn respond_with(mut far: DuplexStream, response: &[u8]) {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         match far.read_u8().await {
             Ok(byte) => request.push(byte),
-            Err(_hung_up) => return,
+            Err(_closed) => return,
         }
     }
-    // A client that has seen enough hangs up before the end.
-    let _ = far.write_all(answer).await;
+    // The client may close the connection before the end.
+    let _ = far.write_all(response).await;
 }

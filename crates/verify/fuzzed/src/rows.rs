@@ -1,8 +1,10 @@
-//! Any rows and any request, answered by the real server: the SDK clients are real too, and what answers them stands below.
+//! Any rows and any request through the real server and the real SDK clients, over the stub of
+//! DynamoDB, S3 and SQS below.
 //!
-//! The input is text. The first line is method and target, the lines up to an empty one are headers. Each line behind it is one attribute,
-//! `ROW NAME TYPE VALUE`: the row is known by its sort key alone, whatever its partition. The row `OBJECT` is what the bucket has under
-//! any key: its attribute `body`, and the others as metadata.
+//! The input is text. The first line is method and target, the lines up to an empty one are
+//! headers. Each line after it is one attribute, `ROW NAME TYPE VALUE`: the row is identified by
+//! its sort key alone, in any partition. The row `OBJECT` is the S3 object under any key: its
+//! attribute `body`, the others as metadata.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -30,13 +32,13 @@ const NOW_S: u64 = 1_763_270_000;
 const HOST: &str = "www.acme.example";
 const KEYS: &str = "cms:0123456789abcdef0123456789abcdef";
 
-/// Whatever the table and the bucket hold, a request is answered: no panic, and nothing in the answer that HTTP does not take.
+/// Any content of table and bucket gives a response: no panic, and only headers valid in HTTP.
 pub fn rows(bytes: &[u8]) {
-    answers(bytes);
+    statuses(bytes);
 }
 
-/// The statuses of three readers, one after the other.
-fn answers(bytes: &[u8]) -> [u16; 3] {
+/// The statuses of three requests, one after the other.
+fn statuses(bytes: &[u8]) -> [u16; 3] {
     let text = String::from_utf8_lossy(bytes);
     let (head, rows) = text.split_once("\n\n").unwrap_or((&text, ""));
     let request = request(head);
@@ -45,14 +47,14 @@ fn answers(bytes: &[u8]) -> [u16; 3] {
     runtime.block_on(async {
         let server = server(Store::parse(rows));
         let mut statuses = [0; 3];
-        // The second answer comes from memory, the third is read anew.
+        // The second response comes from memory, the third is read again.
         for (status, pause) in statuses.iter_mut().zip([0, 0, 2]) {
             tokio::time::sleep(Duration::from_secs(pause)).await;
             let served = server.serve(&request).await;
-            assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "a request panicked");
+            assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the request panicked");
             is_well_formed(&served.reply, &request);
             server.finish(served.wish).await;
-            assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the work after a reply panicked");
+            assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the work after the reply panicked");
             *status = served.reply.status;
         }
         statuses
@@ -65,7 +67,7 @@ fn is_well_formed(reply: &Reply, request: &Request) {
         let in_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         assert!(!name.is_empty() && name.bytes().all(in_name), "{name:?}");
         assert!(value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)), "{name}: {value:?}");
-        assert!(reply.headers[..at].iter().all(|(other, _)| other != name), "{name} stands there twice");
+        assert!(reply.headers[..at].iter().all(|(other, _)| other != name), "duplicate header {name}");
         assert_ne!(name, "set-cookie");
     }
     assert!(reply.body.is_empty() || (request.method != "HEAD" && reply.status != 304));
@@ -73,7 +75,7 @@ fn is_well_formed(reply: &Reply, request: &Request) {
     assert!(answer.starts_with(r#"{"statusCode":"#));
 }
 
-/// The request that `head` describes, signed if it is one that must be.
+/// The request that `head` describes, signed if it is a trigger request.
 fn request(head: &str) -> Request {
     let mut lines = head.lines();
     let (method, target) = lines.next().and_then(|line| line.split_once(' ')).unwrap_or_default();
@@ -85,10 +87,10 @@ fn request(head: &str) -> Request {
     }
     if reserved(target) {
         let (timestamp, nonce) = (NOW_S.to_string(), "5f0c3a1e9b7d4c2688aa01f3");
-        let letter =
+        let signed_request =
             SignedRequest { method, host: HOST, target, timestamp: &timestamp, nonce, request_id: "", body: b"" };
         let keys = RevalidateKeys::parse(KEYS).expect("long enough");
-        let signature = keys.sign("cms", &letter).expect("there is such a key");
+        let signature = keys.sign("cms", &signed_request).expect("a known key");
         let signed = [
             ("x-everfresh-key-id", "cms"),
             ("x-everfresh-timestamp", &timestamp),
@@ -102,10 +104,10 @@ fn request(head: &str) -> Request {
 
 fn server(store: Store) -> Server {
     static CONFIG: OnceLock<Config> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| Config::parse(crate::CONFIG).expect("the tests' own"));
+    let config = CONFIG.get_or_init(|| Config::parse(crate::CONFIG).expect("valid test settings"));
     let settings = Settings::read(|variable| {
         Some(match variable {
-            // A page that is not there costs a poll or two, not twenty.
+            // A missing page costs a poll or two, not twenty.
             "EVERFRESH_WAIT_MS" => "200".to_owned(),
             "EVERFRESH_DEBUG_HEADER" => "true".to_owned(),
             "EVERFRESH_TAG_HEADER" => "cache-tag".to_owned(),
@@ -127,13 +129,13 @@ fn server(store: Store) -> Server {
         clock: Clock::new(move || UNIX_EPOCH + Duration::from_secs(NOW_S) + began.elapsed()),
         retry_partition: Some("rows".to_owned()),
     });
-    Server::new(config.clone(), settings.expect("the tests' own"), &clients)
+    Server::new(config.clone(), settings.expect("valid test settings"), &clients)
 }
 
-/// Attributes by name, each in DynamoDB's own JSON.
+/// Attributes by name, in DynamoDB JSON.
 type Row = serde_json::Map<String, Value>;
 
-/// What answers the SDK clients: rows by their sort key, and one object.
+/// The stub of DynamoDB, S3 and SQS: rows by sort key, and one object.
 #[derive(Clone, Debug)]
 struct Store {
     rows: Arc<BTreeMap<String, Row>>,
@@ -160,7 +162,7 @@ impl Store {
         let body: Value =
             request.body().bytes().and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
         let named = |key: &Value| self.rows.get(key["sk"]["S"].as_str()?);
-        let said = match operation {
+        let body = match operation {
             "Query" => {
                 let page: Vec<&Row> =
                     self.rows.range("HEALTH".to_owned()..="META".to_owned()).map(|(_, row)| row).collect();
@@ -178,20 +180,20 @@ impl Store {
             "SendMessage" => json!({ "MessageId": "m-1", "MD5OfMessageBody": "d41d8cd98f00b204e9800998ecf8427e" }),
             _ => json!({}),
         };
-        response(http::Response::builder(), said.to_string().into_bytes())
+        response(http::Response::builder(), body.to_string().into_bytes())
     }
 
     fn object(&self) -> http::Response<SdkBody> {
         let Some(object) = self.object.as_ref() else {
-            let said = "<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>";
-            return response(http::Response::builder().status(404), said.as_bytes().to_vec());
+            let body = "<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>";
+            return response(http::Response::builder().status(404), body.as_bytes().to_vec());
         };
         let text = |value: &Value| value["S"].as_str().unwrap_or_default().to_owned();
         let body = object.get("body").map(text).unwrap_or_default();
         let mut answer = http::Response::builder().header("content-length", body.len());
         for (name, value) in object {
             let name = http::HeaderName::try_from(format!("x-amz-meta-{name}"));
-            // A header that HTTP does not carry does not arrive.
+            // A value that is invalid in HTTP is not sent.
             if let (Ok(name), Ok(value)) = (name, http::HeaderValue::try_from(text(value))) {
                 answer = answer.header(name, value);
             }
@@ -208,13 +210,13 @@ impl HttpClient for Store {
 
 impl HttpConnector for Store {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let response = HttpResponse::try_from(self.answer(&request)).expect("what HTTP takes");
+        let response = HttpResponse::try_from(self.answer(&request)).expect("a valid response");
         HttpConnectorFuture::ready(Ok(response))
     }
 }
 
 fn response(builder: http::response::Builder, body: Vec<u8>) -> http::Response<SdkBody> {
-    builder.body(SdkBody::from(body)).expect("what HTTP takes")
+    builder.body(SdkBody::from(body)).expect("a valid response")
 }
 
 /// An attribute of that type. Several values are separated by `|`; a map's are `name=value`.
@@ -244,19 +246,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn corpus_reaches_pages_refusals_and_records() {
+    fn corpus_reaches_pages_errors_and_records() {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/rows");
-        let of = |name: &str| answers(&std::fs::read(format!("{corpus}/{name}")).expect("in the corpus"));
+        let of = |name: &str| statuses(&std::fs::read(format!("{corpus}/{name}")).expect("in the corpus"));
         for (name, what, expected) in [
             ("00", "a page with a date beyond the year 9999", [200; 3]),
-            ("01", "a page that the reader has", [304; 3]),
+            ("01", "a page that the client has cached", [304; 3]),
             ("02", "a pointer to a page that is a 404", [404; 3]),
-            ("03", "a row that cannot be read", [503; 3]),
+            ("03", "a malformed row", [503; 3]),
             ("04", "a negative time", [503; 3]),
-            ("05", "what became of a request, and two replays", [200, 401, 401]),
+            ("05", "the state of a request, and two replays", [200, 401, 401]),
             ("06", "a page whose status is 500", [500; 3]),
             ("07", "no page, and a cooldown", [503; 3]),
-            ("08", "a record that cannot be read, and two replays", [503, 401, 401]),
+            ("08", "a malformed record, and two replays", [503, 401, 401]),
         ] {
             assert_eq!(of(name), expected, "{name}: {what}");
         }

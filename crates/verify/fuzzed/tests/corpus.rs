@@ -1,4 +1,4 @@
-//! The corpus of every fuzz target, replayed, and the same with bytes of any kind.
+//! Replays the corpus of every fuzz target, and runs the targets on random and mutated inputs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use everfresh_fuzzed::TARGETS;
 use proptest::prelude::*;
 
 #[test]
-fn the_corpus_holds() {
+fn corpus_keeps_every_property() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus");
     for (name, target) in TARGETS {
         let mut inputs = 0;
@@ -19,7 +19,7 @@ fn the_corpus_holds() {
     }
 }
 
-/// A corpus input with something changed: bytes of any kind hardly get past a parser's first character.
+/// A mutated corpus input: random bytes hardly get past a parser's first character.
 fn mutated(name: &'static str) -> impl Strategy<Value = Vec<u8>> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(name);
     let mut seeds: Vec<Vec<u8>> =
@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_hold(bytes: Vec<u8>, text in "\\PC{0,200}") {
+    fn random_bytes_keep_every_property(bytes: Vec<u8>, text in "\\PC{0,200}") {
         for (_, target) in TARGETS {
             target(&bytes);
             target(text.as_bytes());
@@ -45,29 +45,29 @@ proptest! {
     }
 
     #[test]
-    fn changed_messages_hold(bytes in mutated("message")) { TARGETS[0].1(&bytes); }
+    fn mutated_message_keeps_properties(bytes in mutated("message")) { TARGETS[0].1(&bytes); }
 
     #[test]
-    fn changed_configurations_hold(bytes in mutated("config")) { TARGETS[1].1(&bytes); }
+    fn mutated_configuration_keeps_properties(bytes in mutated("config")) { TARGETS[1].1(&bytes); }
 
     #[test]
-    fn changed_keys_hold(bytes in mutated("keys")) { TARGETS[2].1(&bytes); }
+    fn mutated_key_keeps_properties(bytes in mutated("keys")) { TARGETS[2].1(&bytes); }
 
     #[test]
-    fn changed_requests_hold(bytes in mutated("http")) { TARGETS[3].1(&bytes); }
+    fn mutated_http_event_keeps_properties(bytes in mutated("http")) { TARGETS[3].1(&bytes); }
 
     #[test]
-    fn changed_conditions_hold(bytes in mutated("conditional")) { TARGETS[4].1(&bytes); }
+    fn mutated_conditional_header_keeps_properties(bytes in mutated("conditional")) { TARGETS[4].1(&bytes); }
 
     #[test]
-    fn changed_origin_answers_hold(bytes in mutated("gate")) { TARGETS[5].1(&bytes); }
+    fn mutated_gate_input_keeps_properties(bytes in mutated("gate")) { TARGETS[5].1(&bytes); }
 
     #[test]
-    fn changed_triggers_hold(bytes in mutated("trigger")) { TARGETS[6].1(&bytes); }
+    fn mutated_trigger_keeps_properties(bytes in mutated("trigger")) { TARGETS[6].1(&bytes); }
 
     #[test]
-    fn changed_http_answers_hold(bytes in mutated("origin")) { TARGETS[7].1(&bytes); }
+    fn mutated_origin_response_keeps_properties(bytes in mutated("origin")) { TARGETS[7].1(&bytes); }
 
     #[test]
-    fn changed_rows_hold(bytes in mutated("rows")) { TARGETS[8].1(&bytes); }
+    fn mutated_rows_keep_properties(bytes in mutated("rows")) { TARGETS[8].1(&bytes); }
 }

@@ -1,4 +1,4 @@
-//! Runs the checker and keeps what it found.
+//! Runs the checker and keeps its results.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,44 +10,39 @@ use crate::properties::all;
 use crate::scopes::{Scope, scope};
 use crate::{Action, Event, Everfresh, Expect, Removal, State};
 
-/// What one search found.
 #[derive(Clone, Debug)]
-pub struct Found {
-    /// Distinct states.
+pub struct SearchResult {
+    /// Number of distinct states.
     pub states: usize,
-    /// The longest path.
+    /// Length of the longest path.
     pub depth: usize,
-    /// Wall time.
     pub time: Duration,
-    /// The property that broke first, with a shortest path to it.
+    /// The property that broke first, with a shortest path to its violation.
     pub broken: Option<Counterexample>,
-    /// Events that the scope wanted and did not reach.
+    /// Events that the scope requires and the search did not reach.
     pub missing: Vec<Event>,
 }
 
 /// A path to a state in which a property does not hold.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// The property.
     pub property: &'static str,
-    /// The scope in which it was found.
     pub scope: &'static str,
-    /// The states, each with the step that was taken from it.
+    /// The states, each with the step taken from it.
     pub path: Vec<(State, Option<Action>)>,
 }
 
 impl Counterexample {
-    /// Steps from the start.
     pub fn steps(&self) -> usize {
         self.path.len() - 1
     }
 }
 
-/// Larger searches are not repeated to shorten the path; theirs is at most a step or two longer.
+/// Larger searches are not repeated to shorten the path; it is at most a step or two too long.
 const SHORTEN_BELOW: usize = 500_000;
 
-/// Searches a scope, whole or until something breaks: anything, or only the given property.
-pub fn check(scope: Scope, guards: Guards, only: Option<&'static str>) -> Found {
+/// Searches a scope until a property breaks (with `only`: until that one breaks) or to its end.
+pub fn check(scope: Scope, guards: Guards, only: Option<&'static str>) -> SearchResult {
     let start = Instant::now();
     let mut found = search(scope, guards, only, usize::MAX);
     while let Some(example) = &found.broken
@@ -64,13 +59,13 @@ pub fn check(scope: Scope, guards: Guards, only: Option<&'static str>) -> Found 
     found
 }
 
-/// Tries a removal in its scopes until something breaks.
-pub fn try_removal(removal: &Removal) -> Found {
+/// Searches the scopes of a removal, one after the other, until a property breaks.
+pub fn try_removal(removal: &Removal) -> SearchResult {
     let mut guards = Guards::all();
     for &guard in removal.guards {
         guards = guards.without(guard);
     }
-    let mut sum = Found { states: 0, depth: 0, time: Duration::ZERO, broken: None, missing: Vec::new() };
+    let mut sum = SearchResult { states: 0, depth: 0, time: Duration::ZERO, broken: None, missing: Vec::new() };
     let only = match removal.expect {
         Expect::Breaks(property) => Some(property),
         Expect::Nothing(_) => None,
@@ -89,14 +84,14 @@ pub fn try_removal(removal: &Removal) -> Found {
 }
 
 /// Searches paths of fewer than `steps` steps.
-fn search(scope: Scope, guards: Guards, only: Option<&'static str>, steps: usize) -> Found {
+fn search(scope: Scope, guards: Guards, only: Option<&'static str>, steps: usize) -> SearchResult {
     let start = Instant::now();
     let mut builder = Everfresh::new(scope, guards).checker().finish_when(match only {
         Some(property) => HasDiscoveries::AnyOf(BTreeSet::from([property])),
         None => HasDiscoveries::AnyFailures,
     });
     if steps != usize::MAX {
-        // The start counts as depth one, and the given depth itself is left out.
+        // stateright counts the initial state as depth one and excludes the given depth.
         builder = builder.target_max_depth(steps + 1);
     }
     let checker = builder.spawn_bfs().join();
@@ -110,17 +105,17 @@ fn search(scope: Scope, guards: Guards, only: Option<&'static str>, steps: usize
             examples.push(first_violation(checker.model(), scope.name, property, path));
         }
     }
-    let reached = |event: &&Event| !checker.model().has_reached(**event);
-    Found {
+    let missing = |event: &&Event| !checker.model().has_reached(**event);
+    SearchResult {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
         time: start.elapsed(),
         broken: examples.into_iter().min_by_key(Counterexample::steps),
-        missing: scope.reaches.iter().filter(reached).copied().collect(),
+        missing: scope.reaches.iter().filter(missing).copied().collect(),
     }
 }
 
-/// Cuts a path off where the property stops holding.
+/// Truncates a path at the first state in which the property does not hold.
 fn first_violation(
     model: &Everfresh,
     scope: &'static str,

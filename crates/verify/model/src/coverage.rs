@@ -1,16 +1,17 @@
-//! Pure decisions about time: what a version covers, and whether a watermark makes it stale.
+//! Decisions about time: whether a version covers a message, and whether a watermark makes it
+//! stale.
 
 use crate::guards::{Guard, Guards};
 use crate::state::{Kind, Meta, Tick};
 
-/// What META says about a message, judged by clocks alone.
+/// Whether the version in META covers a message, by timestamps alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coverage {
-    /// The render began surely after the message was sent.
+    /// The render certainly began after the message was sent.
     Covered,
-    /// The two moments are too close to tell.
+    /// The two times are closer than the clock error.
     TooClose,
-    /// The render began surely before.
+    /// The render certainly began before.
     NotCovered,
 }
 
@@ -36,7 +37,7 @@ fn source_ms(guards: Guards, meta: Meta) -> Option<Tick> {
     meta.source_ms
 }
 
-/// Whether the path watermark makes the page stale, so that readers ask for it again.
+/// Whether the path watermark makes the page stale, so that the next read enqueues it.
 pub(crate) fn stale(guards: Guards, meta: Option<Meta>, watermark: Option<Tick>, epsilon: Tick) -> bool {
     let Some(watermark) = watermark else {
         return false;
@@ -48,7 +49,7 @@ pub(crate) fn stale(guards: Guards, meta: Option<Meta>, watermark: Option<Tick>,
     }
 }
 
-/// The watermark that an operator writes when its clock shows `now`.
+/// The watermark that an operator writes when the operator's clock shows `now`.
 pub(crate) fn watermark(guards: Guards, now: Tick, epsilon: Tick) -> Tick {
     if guards.on(Guard::WatermarkUpperBound) { now + epsilon } else { now }
 }
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn coverage_needs_the_whole_distance_and_denies_only_beyond_it() {
+    fn coverage_is_decided_only_beyond_epsilon() {
         let judge = |source_ms| coverage(Guards::all(), page(Some(source_ms)), 10, 2);
         assert_eq!(judge(12), Coverage::Covered);
         assert_eq!(judge(11), Coverage::TooClose);
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_source_ms_covers_nobody_and_is_stale_under_any_watermark() {
+    fn row_without_source_ms_covers_nothing_and_is_stale() {
         assert_eq!(coverage(Guards::all(), page(None), 0, 2), Coverage::NotCovered);
         assert!(stale(Guards::all(), page(None), Some(-5), 2));
         assert!(!stale(Guards::all(), page(None), None, 2));

@@ -1,45 +1,41 @@
-//! Everything that happens to the workers: messages, time, faults, and writes that arrive late.
+//! The environment of the workers: messages, time, faults, and writes that arrive late.
 
 use crate::Everfresh;
 use crate::events::Event;
 use crate::scopes::Sender;
 use crate::state::{At, Place, READERS, State, Status};
-use crate::worker::{Fate, Step};
+use crate::worker::{Delivery, Step};
 
-/// A move of the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Env {
-    /// The source changes (if the plan says so) and the message is sent.
+    /// The source changes, if the plan includes that, and the message is sent.
     Send(u8),
     /// The source changes without a message.
     Change,
-    /// The origin's cache keeps the page as it is now.
+    /// The origin's cache stores the page as it is now.
     CacheFills,
     /// A worker receives a batch.
     Deliver {
-        /// Who receives it.
         worker: u8,
-        /// The message that leads.
+        /// The leading message.
         lead: u8,
-        /// The rest, as bits.
+        /// The other messages of the batch, as a bit set.
         followers: u8,
     },
-    /// Time passes.
     Tick,
-    /// The lease's time runs out.
+    /// The lease expires.
     LeaseAges,
-    /// A claim's time runs out.
+    /// A claim expires.
     ClaimAges(u8),
     /// A REQ row passes its ttl.
     ReqExpires(u8),
-    /// The wait after a failure ends.
+    /// The cooldown after a failure ends.
     CooldownEnds,
-    /// A write that was on its way arrives.
+    /// A delayed or duplicated write arrives.
     Arrive(u8),
 }
 
 impl Everfresh {
-    /// The environment's possible moves.
     pub(crate) fn env_actions(&self, s: &State, out: &mut Vec<Env>) {
         self.sends(s, out);
         if s.budget.silent_changes > 0 {
@@ -72,7 +68,7 @@ impl Everfresh {
         }
     }
 
-    /// Messages are sent in the order of the plan, for the order of equal ones does not matter.
+    /// Messages are sent in the order of the plan: the order of equal ones does not matter.
     fn sends(&self, s: &State, out: &mut Vec<Env>) {
         let next = (0..self.scope.messages.len()).find(|&m| s.msgs[m].place == Place::Unsent);
         if let Some(m) = next
@@ -97,7 +93,7 @@ impl Everfresh {
                     continue;
                 }
                 for other in (0..READERS).filter(|&other| other != lead) {
-                    let free = s.msgs[other].place == Place::Queued && s.msgs[other].hands == 0;
+                    let free = s.msgs[other].place == Place::Queued && s.msgs[other].in_flight == 0;
                     if free {
                         out.push(deliver(w, lead, 1 << other));
                     }
@@ -106,7 +102,6 @@ impl Everfresh {
         }
     }
 
-    /// Makes the environment's move.
     pub(crate) fn env_step(&self, s: &mut State, env: Env) {
         match env {
             Env::Send(m) => self.send_message(s, m as usize),
@@ -146,7 +141,8 @@ impl Everfresh {
         }
     }
 
-    /// A message announces the source as it is now; one with a shared key repeats the same wish.
+    /// A message stands for the source as it is now; one with a shared key repeats the same
+    /// request.
     pub(crate) fn send_message(&self, s: &mut State, m: usize) {
         let plan = self.plan(m as u8);
         if plan.changes_source {
@@ -172,15 +168,15 @@ impl Everfresh {
         self.note(if *s == before { Event::LateWriteWithoutEffect } else { Event::LateWriteWithEffect });
     }
 
-    /// A worker's possible steps; the first one is the step of a world without faults.
+    /// The possible steps of a worker; the first one is the step without faults.
     pub(crate) fn worker_steps(&self, s: &State, w: usize, out: &mut Vec<Step>) {
         let at = s.workers[w].at;
         if at == At::Idle {
             return;
         }
-        for &sees_expired in self.judgements(s, w) {
-            for &fate in self.fates(s, at) {
-                out.push(Step::Go { sees_expired, fate });
+        for &sees_expired in self.expiry_views(s, w) {
+            for &delivery in self.write_deliveries(s, at) {
+                out.push(Step::Go { sees_expired, delivery });
             }
         }
         if at == At::Render && s.budget.failures > 0 {
@@ -189,7 +185,7 @@ impl Everfresh {
         if at == At::Render && s.budget.cached > 0 && s.cache.is_some() {
             out.push(Step::RenderCached);
         }
-        if at == At::Unsure && self.claim_is_mine(s, w) {
+        if at == At::CommitUnknown && self.owns_claim(s, w) {
             out.push(Step::GiveUp);
         }
         let aged = s.lock.is_some_and(|lock| lock.aged && lock.token == crate::worker::token(s, w));
@@ -201,26 +197,28 @@ impl Everfresh {
         }
     }
 
-    fn fates(&self, s: &State, at: At) -> &'static [Fate] {
-        let writes =
-            !matches!(at, At::Lookup | At::ReadReq | At::Render | At::Unsure | At::AckLead | At::AckAll | At::Reject);
+    fn write_deliveries(&self, s: &State, at: At) -> &'static [Delivery] {
+        let writes = !matches!(
+            at,
+            At::Lookup | At::ReadReq | At::Render | At::CommitUnknown | At::AckLead | At::AckAll | At::Reject
+        );
         let late = s.budget.late > 0 && (at == At::Commit || !self.scope.only_commits_late);
         match (writes, s.budget.lost > 0, late) {
-            (true, true, true) => &[Fate::Seen, Fate::Unseen, Fate::Late, Fate::Echoed],
-            (true, true, false) => &[Fate::Seen, Fate::Unseen],
-            (true, false, true) => &[Fate::Seen, Fate::Late, Fate::Echoed],
-            _ => &[Fate::Seen],
+            (true, true, true) => &[Delivery::Answered, Delivery::AnswerLost, Delivery::Late, Delivery::Duplicated],
+            (true, true, false) => &[Delivery::Answered, Delivery::AnswerLost],
+            (true, false, true) => &[Delivery::Answered, Delivery::Late, Delivery::Duplicated],
+            _ => &[Delivery::Answered],
         }
     }
 
-    fn claim_is_mine(&self, s: &State, w: usize) -> bool {
+    fn owns_claim(&self, s: &State, w: usize) -> bool {
         let key = self.plan(s.workers[w].lead).key as usize;
         let mine = crate::worker::token(s, w);
         s.reqs[key].is_some_and(|row| row.status == Status::Started && row.owner == mine)
     }
 
-    /// How the worker may judge the lease or claim that its next call depends on.
-    fn judgements(&self, s: &State, w: usize) -> &'static [bool] {
+    /// Whether the worker may see the lease or claim of its next call as expired.
+    fn expiry_views(&self, s: &State, w: usize) -> &'static [bool] {
         let aged = match s.workers[w].at {
             At::Lookup | At::Acquire | At::Commit => s.lock.is_some_and(|lock| lock.aged),
             At::Claim => {
@@ -235,7 +233,7 @@ impl Everfresh {
             | At::Render
             | At::Upload
             | At::Reacquire
-            | At::Unsure
+            | At::CommitUnknown
             | At::Fail
             | At::GiveBack
             | At::ReleaseThenAck
@@ -243,11 +241,11 @@ impl Everfresh {
             | At::AckAll
             | At::Reject => false,
         };
-        self.judge_age(aged)
+        self.views_of(aged)
     }
 
-    /// An aged row is expired to some and live to others where clocks are in doubt.
-    pub(crate) fn judge_age(&self, aged: bool) -> &'static [bool] {
+    /// Where clocks are in doubt, an aged row may be seen as expired or as live.
+    pub(crate) fn views_of(&self, aged: bool) -> &'static [bool] {
         match (aged, self.scope.clocks_in_doubt) {
             (false, _) => &[false],
             (true, false) => &[true],
@@ -255,10 +253,9 @@ impl Everfresh {
         }
     }
 
-    /// Takes one step of a worker.
     pub(crate) fn worker_step(&self, s: &mut State, w: usize, step: Step) {
         match step {
-            Step::Go { sees_expired, fate } => self.go(s, w, sees_expired, fate),
+            Step::Go { sees_expired, delivery } => self.go(s, w, sees_expired, delivery),
             Step::RenderFails => {
                 s.budget.failures -= 1;
                 s.workers[w].at = At::Fail;
@@ -284,7 +281,7 @@ fn deliver(w: usize, lead: usize, followers: u8) -> Env {
 }
 
 fn free(s: &State, m: usize) -> bool {
-    s.msgs[m].place == Place::Queued && s.msgs[m].hands == 0
+    s.msgs[m].place == Place::Queued && s.msgs[m].in_flight == 0
 }
 
 fn deliverable(s: &State, m: usize) -> bool {

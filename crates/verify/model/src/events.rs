@@ -1,9 +1,8 @@
-//! Situations that a scope must actually reach, or its figures would say nothing.
+//! Events that a scope must reach: a search that never meets them shows nothing about them.
 
-/// Something that happened on a step. Recorded beside the search, so that it adds no states.
+/// An event of a step. It is recorded beside the state, so that it adds no states to the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Event {
     ClaimMineAlready,
     TakenOver,
@@ -39,7 +38,7 @@ pub enum Event {
     Unpinned,
     Purged,
     Swept,
-    OperatorDied,
+    OperatorCrashed,
     OperatorSuperseded,
     ForeignCommitted,
     ForeignRefused,
@@ -52,7 +51,6 @@ pub enum Event {
 }
 
 impl Event {
-    /// The event's bit.
     pub fn bit(self) -> u64 {
         1 << self as u8
     }

@@ -1,36 +1,33 @@
-//! Another language's helper: guarded by its lease alone, it replaces META whole and drops our attributes.
+//! A foreign writer: guarded by its lease alone, it replaces the whole META row and drops our
+//! attributes.
 
 use crate::Everfresh;
 use crate::events::Event;
 use crate::ledger::{Answer, Write};
 use crate::state::{FOREIGN, ForeignAt, Kind, Meta, NO_VERSION, State, Token};
 
-/// A step of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ForeignStep {
-    /// Takes the lease.
     Acquire {
-        /// It judges an aged lease expired.
+        /// The writer sees an aged lease as expired.
         sees_expired: bool,
         /// A copy of the write arrives later.
         echoed: bool,
     },
-    /// Reads the source.
     Render,
-    /// Puts META without condition and deletes LOCK by token, if by its clock it has not expired.
+    /// Puts META without a condition and deletes LOCK by token, if the lease has not expired by the
+    /// writer's clock.
     Commit,
-    /// Dies.
     Crash,
 }
 
 impl Everfresh {
-    /// The helper's possible steps.
     pub(crate) fn foreign_steps(&self, s: &State, out: &mut Vec<ForeignStep>) {
         match s.foreign.0 {
             ForeignAt::Idle => {
                 if s.foreign.1 < s.budget.foreign_runs {
                     let aged = s.lock.is_some_and(|lock| lock.aged);
-                    for &sees_expired in self.judge_age(aged) {
+                    for &sees_expired in self.views_of(aged) {
                         out.push(ForeignStep::Acquire { sees_expired, echoed: false });
                         if s.budget.foreign_late > 0 {
                             out.push(ForeignStep::Acquire { sees_expired, echoed: true });
@@ -43,7 +40,6 @@ impl Everfresh {
         }
     }
 
-    /// Takes one step of the helper.
     pub(crate) fn foreign_step(&self, s: &mut State, step: ForeignStep) {
         match step {
             ForeignStep::Acquire { sees_expired, echoed } => {
@@ -66,7 +62,7 @@ impl Everfresh {
         let ForeignAt::Rendered(rev) = s.foreign.0 else {
             return;
         };
-        // Its own clock may be behind, so an aged lease of its own still passes.
+        // The writer's clock may be behind, so its own aged lease still passes.
         if s.lock.is_some_and(|lock| lock.token == foreign_token(s)) {
             self.note(Event::ForeignCommitted);
             s.lock = None;

@@ -1,10 +1,10 @@
-//! The protocol's guards, each of which can be taken away to see what breaks.
+//! The guards of the protocol. Each can be removed to see which property breaks.
 
 /// One rule of the protocol. Removing it must break a property, or be known to be redundant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Guard {
-    /// Commit is conditioned on the META row that lookup saw.
+    /// Commit is conditioned on the META row that lookup read.
     MetaCondition,
     /// Commit deletes LOCK only while it carries this attempt's token.
     LockTokenCondition,
@@ -16,13 +16,13 @@ pub enum Guard {
     ClaimOwnerOnCommit,
     /// A takeover is conditioned on exactly the row that was returned.
     TakeoverExact,
-    /// A STARTED claim whose owner's time is over can be taken over.
+    /// A STARTED claim that has expired can be taken over.
     TakeoverOfExpired,
-    /// After a commit whose answer was lost, REQ is read before anything is decided.
+    /// After a commit whose response was lost, REQ is read before the next decision.
     ReadReqAfterLostCommit,
-    /// FAILED is written only over one's own STARTED row.
+    /// FAILED is written only over the attempt's own STARTED row.
     FailConditioned,
-    /// A claim is given back only while it is one's own and STARTED.
+    /// A claim is given back only while this attempt owns it and it is STARTED.
     GiveBackConditioned,
     /// A key that is reused with another payload is rejected.
     RequestHash,
@@ -30,21 +30,22 @@ pub enum Guard {
     CoverageEpsilon,
     /// `source_ms` is taken before the render reads its source.
     SourceMsBeforeRender,
-    /// `source_ms` is never below the sent time of a message in hand.
+    /// `source_ms` is never below the sent time of a message of the batch.
     SourceMsFloor,
     /// A worker that cannot bound its clock error does not write its own time as `source_ms`.
     UnboundedClockNotWritten,
-    /// It writes the newest sent time in hand instead, which is AWS's own and surely not too late.
+    /// Such a worker writes the newest sent time of its batch instead: AWS's own time, and
+    /// certainly not after the render began.
     UnboundedClockWritesSentTime,
-    /// A version's number is above its predecessor's, whatever the clock says.
+    /// A version's number is above its predecessor's, also if the clock went back.
     VersionAbovePrevious,
     /// A row without `source_ms` covers no request.
     ForeignRowCoversNothing,
     /// The condition on a foreign row also compares its etag.
     ForeignEtagCompared,
-    /// The condition on a foreign row also asks that it carries no version.
+    /// The condition on a foreign row also requires that it has no version.
     ForeignRowHasNoVersion,
-    /// Every render uploads under a key of its own.
+    /// Every render uploads under its own key.
     UniqueS3Key,
     /// The body is uploaded before META points at it.
     UploadBeforeCommit,
@@ -56,7 +57,7 @@ pub enum Guard {
     NewAttemptPerLeader,
     /// `wanted_at` is written only while the pin is still there.
     WantedNeedsPin,
-    /// Pin and its kin write a new META version together with HEALTH.
+    /// Pin, unpin, rollback and purge write a new META version together with HEALTH.
     PinMovesMeta,
     /// Unpin sets the path watermark in the transaction that removes the pin.
     UnpinSetsWatermark,
@@ -66,36 +67,35 @@ pub enum Guard {
     WatermarkEpsilon,
     /// The watermark is the upper end of the operator's clock interval.
     WatermarkUpperBound,
-    /// A purged page is pinned, so that only unpin brings it back.
+    /// A purged page is pinned, so that only unpin publishes it again.
     PurgePins,
     /// The sweep takes the page's lease before it deletes an orphan.
     SweepTakesLease,
-    /// An answer out of the origin's cache is dated by its age, and not published where it cannot show every change in hand.
+    /// A response from the origin's cache is dated by its `Age`, and not published if it may miss a
+    /// change of the batch.
     AgeDatesTheAnswer,
-    /// Such an answer replaces other content only if it is surely newer, both workers' clock errors allowed for.
+    /// A cached response replaces other content only if it is newer by more than both workers'
+    /// clock errors.
     CachedAnswerKeepsDistance,
-    /// Completing the record of a covered request removes its owner.
+    /// Completing the REQ row of a covered request removes its owner.
     SettlingDropsOwner,
 }
 
-/// The guards that are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guards {
     removed: u64,
 }
 
 impl Guards {
-    /// Every guard in force: the protocol as it is meant to run.
+    /// Every guard in force: the protocol as implemented.
     pub fn all() -> Self {
         Guards { removed: 0 }
     }
 
-    /// The same guards without the given one.
     pub fn without(self, guard: Guard) -> Self {
         Guards { removed: self.removed | (1 << guard as u8) }
     }
 
-    /// Whether the guard is in force.
     pub fn on(self, guard: Guard) -> bool {
         self.removed & (1 << guard as u8) == 0
     }

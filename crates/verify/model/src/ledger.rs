@@ -1,4 +1,4 @@
-//! The table and the bucket: every conditional write, applied atomically whenever it arrives.
+//! The table and the bucket: every conditional write, applied atomically when it arrives.
 
 use crate::Everfresh;
 use crate::events::Event;
@@ -6,42 +6,27 @@ use crate::guards::Guard;
 use crate::properties::Broken;
 use crate::state::{Kind, Lock, Meta, NO_VERSION, Req, Rev, State, Status, Tick, Token};
 
-/// A write as it travels: what it carries was fixed when it was sent, also its idea of the time.
+/// A write in flight. Its values were fixed when it was sent, including the sender's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
     /// Create REQ if there is none.
-    Claim {
-        /// REQ's key.
-        key: u8,
-        /// The payload's hash.
-        hash: u8,
-        /// The attempt.
-        owner: Token,
-    },
+    Claim { key: u8, hash: u8, owner: Token },
     /// Replace exactly the row that the claim returned.
     Takeover {
-        /// REQ's key.
         key: u8,
-        /// The payload's hash.
         hash: u8,
-        /// The attempt.
         owner: Token,
-        /// The row that was returned.
+        /// The row that the claim returned.
         from: Req,
     },
     /// Put LOCK if there is none, or if it has expired by the sender's clock.
     Acquire {
-        /// The lease token.
         token: Token,
-        /// The sender judges an aged lease expired.
+        /// The sender sees an aged lease as expired.
         sees_expired: bool,
     },
-    /// Extend LOCK if it still carries one's own token.
-    Reacquire {
-        /// The lease token.
-        token: Token,
-    },
-    /// Store a body.
+    /// Extend LOCK if it still carries the sender's token.
+    Reacquire { token: Token },
     Upload {
         /// The object's key.
         key: Token,
@@ -50,23 +35,13 @@ pub enum Write {
     },
     /// The publishing transaction.
     Commit(Commit),
-    /// REQ to FAILED, LOCK released, HEALTH cools down; each half only where it is one's own.
-    Fail {
-        /// REQ's key.
-        key: u8,
-        /// The attempt.
-        token: Token,
-    },
-    /// REQ opened again without counting the attempt, LOCK released; each half only where it is one's own.
-    GiveBack {
-        /// REQ's key.
-        key: u8,
-        /// The attempt.
-        token: Token,
-    },
-    /// Complete exactly the row that was read, for the published version covers its request.
+    /// REQ to FAILED, LOCK released, HEALTH in cooldown; each row only where the attempt owns it.
+    Fail { key: u8, token: Token },
+    /// REQ reopened without counting the attempt, LOCK released; each row only where the attempt
+    /// owns it.
+    GiveBack { key: u8, token: Token },
+    /// Complete exactly the row that was read: the published version covers its request.
     Settle {
-        /// REQ's key.
         key: u8,
         /// The row that was read.
         from: Req,
@@ -78,28 +53,25 @@ pub enum Write {
 /// The publishing transaction, frozen when it is first sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Commit {
-    /// REQ's key.
     pub key: u8,
     /// The message that leads.
     pub lead: u8,
-    /// The attempt.
     pub token: Token,
-    /// META as lookup saw it.
+    /// META as lookup read it.
     pub seen: Option<Meta>,
-    /// The new META.
     pub meta: Meta,
-    /// Clears the failures that lookup saw.
+    /// Clears the failures that lookup read.
     pub clears_failures: bool,
     /// By its `:now` an aged lease has expired.
     pub sees_expired: bool,
 }
 
-/// What the store answers. A lost condition is an answer, not an error.
+/// The response of the store. A failed condition is an outcome, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Applied.
     Done,
-    /// There is a row already: this one.
+    /// The row that exists already.
     Exists(Req),
     /// A condition failed.
     Refused(Refusal),
@@ -108,13 +80,13 @@ pub(crate) enum Answer {
 /// Why a transaction was refused, one flag per item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// META is no longer what was seen.
+    /// META is not the row that lookup read.
     pub meta_moved: bool,
-    /// REQ belongs to someone else.
+    /// Another attempt owns REQ.
     pub claim_lost: bool,
     /// LOCK carries another token or is gone.
     pub lease_lost: bool,
-    /// LOCK is one's own but has expired.
+    /// LOCK carries this attempt's token but has expired.
     pub lease_expired: bool,
 }
 
@@ -122,7 +94,7 @@ const REFUSED: Answer =
     Answer::Refused(Refusal { meta_moved: false, claim_lost: false, lease_lost: false, lease_expired: false });
 
 impl Everfresh {
-    /// Applies a write to the tables as they are now.
+    /// Applies a write to the present state.
     pub(crate) fn apply(&self, s: &mut State, write: Write) -> Answer {
         match write {
             Write::Claim { key, hash, owner } => claim(s, key, hash, owner),
@@ -175,7 +147,7 @@ impl Everfresh {
         Answer::Done
     }
 
-    /// If-None-Match: finding one's own key taken is success, and the first body stays.
+    /// `If-None-Match`: a key that exists already counts as success, and the first body stays.
     fn upload(&self, s: &mut State, key: Token, rev: Rev) -> Answer {
         match s.bodies.iter_mut().find(|(k, _)| *k == key) {
             Some(body) if !self.guards.on(Guard::UniqueS3Key) => body.1 = rev,
@@ -202,10 +174,10 @@ impl Everfresh {
         if refusal != Refusal::default() {
             return Answer::Refused(refusal);
         }
-        self.judge(s, commit);
-        let asked = self.readers_ask(s);
+        self.record_violations(s, commit);
+        let was_stale = self.readers_enqueue(s);
         self.publish(s, commit.meta);
-        if asked && !self.readers_ask(s) {
+        if was_stale && !self.readers_enqueue(s) {
             self.note(Event::WatermarkAnswered);
         }
         s.reqs[commit.key as usize] = Some(Req {
@@ -223,8 +195,8 @@ impl Everfresh {
         Answer::Done
     }
 
-    /// Notes which rule the commit breaks; with all guards on it breaks none.
-    fn judge(&self, s: &mut State, commit: Commit) {
+    /// Records which rule the commit breaks; with all guards on it breaks none.
+    fn record_violations(&self, s: &mut State, commit: Commit) {
         let Some(old) = s.meta else { return };
         if Some(old) != commit.seen {
             s.broken |= Broken::Linear as u8;
@@ -246,7 +218,7 @@ impl Everfresh {
         }
     }
 
-    /// Replaces META, keeping the version that it replaces.
+    /// Replaces META and keeps the previous version.
     pub(crate) fn publish(&self, s: &mut State, meta: Meta) {
         if let Some(old) = s.meta
             && old.kind == Kind::Page
@@ -277,7 +249,7 @@ impl Everfresh {
         if let Some(row) = &mut s.reqs[key as usize] {
             let mine = row.owner == token && row.status == Status::Started;
             if mine || !self.guards.on(Guard::GiveBackConditioned) {
-                // Nobody owns it: an owner that was restored would let a late takeover through again.
+                // No owner: restoring the previous one would let a late takeover through again.
                 *row = Req {
                     owner: 0,
                     status: Status::Started,
@@ -304,7 +276,7 @@ impl Everfresh {
         Answer::Done
     }
 
-    /// What the condition on META compares: the version, or what a foreign row has instead.
+    /// Compares as the condition on META does: the version, or the attributes of a foreign row.
     fn same_row(&self, now: Option<Meta>, seen: Option<Meta>) -> bool {
         let (Some(now), Some(seen)) = (now, seen) else {
             return now.is_none() && seen.is_none();
@@ -313,7 +285,7 @@ impl Everfresh {
             return now.version == seen.version;
         }
         let no_version = now.version == NO_VERSION || !self.guards.on(Guard::ForeignRowHasNoVersion);
-        // The revision stands for the etag, as the same content has the same one.
+        // The revision stands for the etag: equal content has an equal etag.
         let same_etag = now.rev == seen.rev || !self.guards.on(Guard::ForeignEtagCompared);
         let same_place = (now.body, now.generated_at) == (seen.body, seen.generated_at);
         no_version && same_etag && same_place

@@ -1,8 +1,8 @@
 //! An executable model of Everfresh's claim, lease, commit and coverage protocol.
 //!
-//! One page, two workers, a few messages, and everything that can go wrong between them: every
-//! order of every step is tried, and every state is held against the invariants. Then each guard
-//! is taken away, and the checker must find what it was there for.
+//! One page, two workers, a few messages, and the faults between them: the checker explores every
+//! order of steps and checks the invariants in every state. Then each guard is removed, and the
+//! checker must find the property that the guard protects.
 //!
 //! # Invariants
 //!
@@ -13,42 +13,42 @@
 //! - **I3** at most one commit per request while its REQ row lives.
 //! - **I4** the body that META points at exists and is the one that was committed.
 //! - **I5** no FAILED after the request's commit.
-//! - **I6** whenever nobody is at work, one worker without faults brings every message to an end
-//!   and readers stop asking.
-//! - **P1** no worker replaces a pinned page. **P2** no request older than a purge brings the page
-//!   back. **P3** requests sent at the same moment cost at most two commits.
+//! - **I6** from every state without work in progress, one worker without faults settles every
+//!   message, and reads stop enqueueing.
+//! - **P1** no worker replaces a pinned page. **P2** no request older than a purge publishes the
+//!   page again. **P3** requests sent at the same moment cost at most two commits.
 //!
-//! I7 (tenants are kept apart) is about keys, not about order, and is left to ordinary tests.
+//! I7 (tenant isolation) depends on keys, not on the order of events; ordinary tests cover it.
 //!
 //! # What is real and what is abstract
 //!
-//! Each call to the table is one atomic step (`ledger`), carried out by the sender's own idea of
-//! the time; it may be lost, or arrive later, or twice. Whether content is covered is judged by the
-//! source's revision, which the protocol cannot see; the protocol itself compares ticks, and two
-//! events in one tick may have happened in either order.
+//! Each call to the table is one atomic step (`ledger`) with the time of the sender's clock; it may
+//! be lost, arrive later, or arrive twice. The properties compare revisions of the source, which
+//! the protocol cannot see; the protocol itself compares ticks, and two events in one tick may have
+//! happened in either order.
 //!
 //! A lease or claim is not timed: it may *age* at any moment, and in scopes where clocks are in
-//! doubt an aged one is expired to some and live to others. The first read of the source and
+//! doubt an aged one may be seen as expired or as live. The first read of the source and
 //! `source_ms` are one step, since anything between them only makes the content newer. Failing and
-//! giving back touch each row only where it is one's own, so their halves need not be atomic.
+//! giving back change each row only where the attempt owns it, so they need not be atomic.
 //!
 //! # Layout
 //!
-//! [`state`] is the world; `ledger` the conditional writes; `worker` and `publish` the protocol;
-//! `environment`, `operator` and `foreign` everybody else; `coverage` the comparisons of time;
-//! `properties` the invariants; [`Guard`] the rules that can be removed and [`REMOVALS`] what must
-//! break then; `faults` and `parties` the [`scopes()`]; [`check()`] and [`Report`] the figures.
+//! [`state`] is the state of page, table and workers; `ledger` the conditional writes; `worker` and
+//! `publish` the protocol; `environment`, `operator` and `foreign` the other actors; `coverage` the
+//! comparisons of time; `properties` the invariants; [`Guard`] the rules that can be removed and
+//! [`REMOVALS`] what must break then; `worker_scopes` and `actor_scopes` the [`scopes()`];
+//! [`check()`] and [`Report`] the results.
 
+mod actor_scopes;
 mod check;
 mod coverage;
 mod environment;
 mod events;
-mod faults;
 mod foreign;
 mod guards;
 mod ledger;
 mod operator;
-mod parties;
 mod properties;
 mod publish;
 mod removals;
@@ -57,59 +57,55 @@ mod scopes;
 pub mod state;
 mod trace;
 mod worker;
+mod worker_scopes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stateright::{Model, Property};
 
-pub use check::{Counterexample, Found, check, try_removal};
+pub use actor_scopes::LIMITS;
+pub use check::{Counterexample, SearchResult, check, try_removal};
 pub use environment::Env;
 pub use events::Event;
 pub use foreign::ForeignStep;
 pub use guards::{Guard, Guards};
-pub use operator::{OpStep, Verb};
-pub use parties::LIMITS;
+pub use operator::{Command, OpStep};
 pub use properties::*;
-pub use removals::{Expect, KNOWN, REMOVALS, Removal};
+pub use removals::{Expect, KNOWN_LIMITS, REMOVALS, Removal};
 pub use report::{Line, Report, removal_line, scope_line};
 pub use scopes::{Plan, Scope, Sender, Simultaneous, scope, scopes};
 pub use state::State;
 pub use trace::trace;
-pub use worker::{Fate, Step};
+pub use worker::{Delivery, Step};
 
-use state::{At, Budget, ForeignAt, Health, Kind, MESSAGES, Meta, Msg, OpAt, Place, READERS, Tick, WORKERS, Worker};
+use state::{
+    At, FaultBudget, ForeignAt, Health, Kind, MESSAGES, Meta, Msg, OpAt, Place, READERS, Tick, WORKERS, Worker,
+};
 
-/// One step of anybody.
+/// One step of one actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The environment's.
     Env(Env),
-    /// A worker's.
     Worker(u8, Step),
-    /// The operator's.
     Operator(OpStep),
-    /// The other language's helper's.
     Foreign(ForeignStep),
 }
 
 /// The protocol in one scope, with the guards that are in force.
 #[derive(Clone, Debug)]
 pub struct Everfresh {
-    /// The bounded world.
     pub scope: Scope,
-    /// The guards in force.
     pub guards: Guards,
     reached: Option<Arc<AtomicU64>>,
 }
 
 impl Everfresh {
-    /// The protocol in a scope.
     pub fn new(scope: Scope, guards: Guards) -> Self {
         Everfresh { scope, guards, reached: Some(Arc::default()) }
     }
 
-    /// Whether some step of the search was such an event.
+    /// Whether the search met this event.
     pub fn has_reached(&self, event: Event) -> bool {
         let bits = self.reached.as_ref();
         bits.is_some_and(|bits| bits.load(Ordering::Relaxed) & event.bit() != 0)
@@ -121,8 +117,8 @@ impl Everfresh {
         }
     }
 
-    /// The same protocol, for trying steps that are not part of the search.
-    fn silent(&self) -> Self {
+    /// The same protocol for steps outside the search: their events are not recorded.
+    fn without_events(&self) -> Self {
         Everfresh { reached: None, ..*self }
     }
 
@@ -132,7 +128,7 @@ impl Everfresh {
     }
 
     fn start(&self, skews: [Option<Tick>; WORKERS], operator: Tick) -> State {
-        let msg = Msg { place: Place::Unsent, sent: 0, rev: 0, hands: 0, wanted: false, before_purge: false };
+        let msg = Msg { place: Place::Unsent, sent: 0, rev: 0, in_flight: 0, wanted: false, before_purge: false };
         let page = Meta { kind: Kind::Page, version: (-9, 0), source_ms: Some(-9), generated_at: 0, body: 0, rev: 0 };
         let worker = |skew| Worker {
             at: At::Idle,
@@ -160,7 +156,7 @@ impl Everfresh {
             operator: (OpAt::Idle, 0, operator),
             foreign: (ForeignAt::Idle, 0),
             net: Vec::new(),
-            budget: Budget { ..self.scope.budget },
+            budget: FaultBudget { ..self.scope.budget },
             best: 0,
             commits: [0; MESSAGES],
             renders: 0,

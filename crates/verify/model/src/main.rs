@@ -1,5 +1,5 @@
-//! Prints the figures of the model; exits with 1 if anything falls short.
-#![allow(clippy::print_stdout, reason = "the report is the result")]
+//! Checks the model and prints the results; exits with 1 if a result is not the expected one.
+#![allow(clippy::print_stdout, reason = "the report is the output")]
 
 use std::process::ExitCode;
 
@@ -49,7 +49,7 @@ fn print_scope(name: &str) -> ExitCode {
     if line.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Shows how the removal of a guard breaks its property, step by step.
+/// Prints the shortest path on which the removal of a guard breaks its property.
 fn print_trace(guard: &str) -> ExitCode {
     let Some(removal) = REMOVALS.iter().find(|removal| removal.name() == guard) else {
         eprintln!("{USAGE}");

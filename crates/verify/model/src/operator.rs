@@ -1,4 +1,5 @@
-//! The operator's verbs: take the lease, read META, then write HEALTH and a new version at once.
+//! The operator's commands: take the lease, read META, then write HEALTH and a new version in one
+//! transaction.
 
 use crate::Everfresh;
 use crate::coverage::watermark;
@@ -8,55 +9,52 @@ use crate::ledger::{Answer, Write, release};
 use crate::scopes::Sender;
 use crate::state::{Kind, Meta, OPERATOR, OpAt, Place, State, Status, Token};
 
-/// What an operator asks for.
+/// An operator's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verb {
-    /// Keep what is published.
+pub enum Command {
+    /// Keep the published version.
     Pin,
     /// Publish the previous version again and keep it.
     RollBack,
-    /// Let it change again.
+    /// Let workers replace the page again.
     Unpin,
     /// Publish a tombstone.
     Purge,
-    /// Delete bodies that nothing points at.
+    /// Delete orphaned bodies.
     Sweep,
 }
 
-/// A step of the operator's tool.
+/// A step of the operator's CLI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpStep {
     /// Takes the lease and reads META.
     Acquire {
-        /// It judges an aged lease expired.
+        /// The CLI sees an aged lease as expired.
         sees_expired: bool,
     },
-    /// Writes.
     Write,
-    /// Sends the message that unpin owes.
+    /// Sends the message that follows an unpin.
     Enqueue,
-    /// Dies.
     Crash,
 }
 
 impl Everfresh {
-    fn verb(&self, s: &State) -> Option<Verb> {
+    fn command(&self, s: &State) -> Option<Command> {
         self.scope.script.get(s.operator.1 as usize).copied()
     }
 
-    /// The operator's possible steps.
     pub(crate) fn operator_steps(&self, s: &State, out: &mut Vec<OpStep>) {
         let (at, _, _) = s.operator;
         match at {
             OpAt::Idle => {
-                let Some(verb) = self.verb(s) else { return };
-                let possible = match verb {
-                    Verb::RollBack => s.previous.is_some(),
-                    Verb::Pin | Verb::Unpin | Verb::Purge | Verb::Sweep => s.meta.is_some(),
+                let Some(command) = self.command(s) else { return };
+                let possible = match command {
+                    Command::RollBack => s.previous.is_some(),
+                    Command::Pin | Command::Unpin | Command::Purge | Command::Sweep => s.meta.is_some(),
                 };
                 if possible {
                     let aged = s.lock.is_some_and(|lock| lock.aged);
-                    for &sees_expired in self.judge_age(aged) {
+                    for &sees_expired in self.views_of(aged) {
                         out.push(OpStep::Acquire { sees_expired });
                     }
                 }
@@ -76,7 +74,6 @@ impl Everfresh {
         }
     }
 
-    /// Takes one step of the operator's tool.
     pub(crate) fn operator_step(&self, s: &mut State, step: OpStep) {
         match step {
             OpStep::Acquire { sees_expired } => self.operator_acquires(s, sees_expired),
@@ -87,7 +84,7 @@ impl Everfresh {
                 s.operator.1 += 1;
             }
             OpStep::Crash => {
-                self.note(Event::OperatorDied);
+                self.note(Event::OperatorCrashed);
                 s.budget.operator_crashes -= 1;
                 s.operator.0 = OpAt::Idle;
                 s.operator.1 += 1;
@@ -96,8 +93,8 @@ impl Everfresh {
     }
 
     fn operator_acquires(&self, s: &mut State, sees_expired: bool) {
-        let sweeps_freely = self.verb(s) == Some(Verb::Sweep) && !self.guards.on(Guard::SweepTakesLease);
-        if sweeps_freely {
+        let without_lease = self.command(s) == Some(Command::Sweep) && !self.guards.on(Guard::SweepTakesLease);
+        if without_lease {
             let live = s.lock.is_some_and(|lock| !(lock.aged && sees_expired));
             if !live {
                 s.operator.0 = OpAt::Leased(s.meta);
@@ -105,17 +102,17 @@ impl Everfresh {
             return;
         }
         let write = Write::Acquire { token: operator_token(s), sees_expired };
-        // A lease that is held makes the tool try again later.
+        // While the lease is held, the CLI tries again later.
         if self.apply(s, write) == Answer::Done {
             s.operator.0 = OpAt::Leased(s.meta);
         }
     }
 
     fn operator_writes(&self, s: &mut State) {
-        let (OpAt::Leased(seen), Some(verb)) = (s.operator.0, self.verb(s)) else {
+        let (OpAt::Leased(seen), Some(command)) = (s.operator.0, self.command(s)) else {
             return;
         };
-        if verb == Verb::Sweep {
+        if command == Command::Sweep {
             self.sweep(s);
             self.finish(s);
             return;
@@ -127,12 +124,12 @@ impl Everfresh {
             s.operator.0 = OpAt::Idle;
             return;
         }
-        if verb == Verb::Unpin && !self.guards.on(Guard::UnpinEnqueuesLast) && self.enqueue(s) {
+        if command == Command::Unpin && !self.guards.on(Guard::UnpinEnqueuesLast) && self.enqueue(s) {
             return;
         }
-        self.write_verb(s, verb);
+        self.write_command(s, command);
         release(s, operator_token(s));
-        if verb == Verb::Unpin && self.guards.on(Guard::UnpinEnqueuesLast) {
+        if command == Command::Unpin && self.guards.on(Guard::UnpinEnqueuesLast) {
             s.operator.0 = OpAt::EnqueueDue;
         } else {
             self.finish(s);
@@ -145,33 +142,33 @@ impl Everfresh {
         s.operator.1 += 1;
     }
 
-    fn write_verb(&self, s: &mut State, verb: Verb) {
+    fn write_command(&self, s: &mut State, command: Command) {
         let Some(old) = s.meta else { return };
         let now = s.clock + s.operator.2;
-        let content = match verb {
-            Verb::RollBack => s.previous.unwrap_or(old),
-            Verb::Purge => Meta { kind: Kind::Tombstone, source_ms: Some(now), rev: s.source, ..old },
-            Verb::Pin | Verb::Unpin | Verb::Sweep => old,
+        let content = match command {
+            Command::RollBack => s.previous.unwrap_or(old),
+            Command::Purge => Meta { kind: Kind::Tombstone, source_ms: Some(now), rev: s.source, ..old },
+            Command::Pin | Command::Unpin | Command::Sweep => old,
         };
-        match verb {
-            Verb::Pin => self.note(Event::Pinned),
-            Verb::RollBack => self.note(Event::RolledBack),
-            Verb::Purge => {
+        match command {
+            Command::Pin => self.note(Event::Pinned),
+            Command::RollBack => self.note(Event::RolledBack),
+            Command::Purge => {
                 self.note(Event::Purged);
                 for msg in &mut s.msgs {
                     msg.before_purge = msg.place != Place::Unsent;
                 }
             }
-            Verb::Unpin => self.unpin(s, now),
-            Verb::Sweep => {}
+            Command::Unpin => self.unpin(s, now),
+            Command::Sweep => {}
         }
-        if verb == Verb::Pin || verb == Verb::RollBack {
+        if command == Command::Pin || command == Command::RollBack {
             s.health.pinned = true;
         }
-        if verb == Verb::Purge {
+        if command == Command::Purge {
             s.health.pinned = self.guards.on(Guard::PurgePins);
         }
-        if self.guards.on(Guard::PinMovesMeta) || verb == Verb::RollBack || verb == Verb::Purge {
+        if self.guards.on(Guard::PinMovesMeta) || command == Command::RollBack || command == Command::Purge {
             let number = self.next_version(Some(old), None, now);
             let meta = Meta { version: (number, operator_token(s)), ..content };
             self.publish(s, meta);
@@ -191,7 +188,7 @@ impl Everfresh {
         }
     }
 
-    /// Sends the operator's message; false if it was sent before.
+    /// Sends the operator's message; false if it was sent already.
     fn enqueue(&self, s: &mut State) -> bool {
         let slot = self.scope.messages.iter().position(|plan| plan.sender == Sender::Operator);
         match slot {
@@ -203,7 +200,7 @@ impl Everfresh {
         }
     }
 
-    /// Deletes what neither META nor the kept version points at.
+    /// Deletes the bodies that neither META nor the kept version references.
     fn sweep(&self, s: &mut State) {
         let leased = s.lock.is_some_and(|lock| lock.token == operator_token(s));
         let live = s.lock.is_some_and(|lock| !lock.aged);
@@ -214,7 +211,7 @@ impl Everfresh {
         self.note(Event::Swept);
         let kept = [s.meta, s.previous].map(|meta| meta.map(|meta| meta.body));
         let reqs = s.reqs;
-        // Without the lease it goes by age: an attempt whose claim still runs is too young.
+        // Without the lease the sweep goes by age: an attempt with a live claim is too young.
         let young = |key: Token| {
             let mut owned = reqs.iter().flatten().filter(|row| row.owner == key);
             !takes_lease && owned.any(|row| row.status == Status::Started && !row.aged)
@@ -223,7 +220,7 @@ impl Everfresh {
     }
 }
 
-/// Each verb has a token of its own.
+/// Each command has its own token.
 fn operator_token(s: &State) -> Token {
     OPERATOR + s.operator.1
 }

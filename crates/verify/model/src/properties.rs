@@ -7,11 +7,11 @@ use crate::coverage::stale;
 use crate::scopes::Simultaneous;
 use crate::state::{At, ForeignAt, Kind, OpAt, Place, READERS, State, Status};
 
-/// Rules that a single write can break; noted when it is applied.
+/// Rules that a single write can break; recorded when the write is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Broken {
-    /// A commit replaced a row that it had not seen.
+    /// A commit replaced a row that its worker had not read.
     Linear = 1,
     /// A version's number did not grow.
     Grows = 2,
@@ -19,34 +19,23 @@ pub enum Broken {
     Older = 4,
     /// A worker replaced a pinned page.
     Pin = 8,
-    /// A request older than the purge brought the page back.
+    /// A request older than the purge published the page again.
     Gone = 16,
 }
 
-/// I1: a `changed` request that was acked is covered, pinned with `wanted_at`, or in the DLQ.
 pub const I1: &str = "I1 acked means covered";
-/// I2, first half.
 pub const I2_LINEAR: &str = "I2 commits are linear";
-/// I2, second half.
 pub const I2_GROWS: &str = "I2 versions grow";
-/// I2's purpose.
 pub const I2_OLDER: &str = "I2 nothing older over newer";
-/// I3.
 pub const I3: &str = "I3 one commit per request";
-/// I4.
 pub const I4: &str = "I4 the body is the committed one";
-/// I5.
 pub const I5: &str = "I5 no FAILED after commit";
-/// I6.
 pub const I6: &str = "I6 when quiet, everything settles";
-/// A pinned page stays.
 pub const PIN: &str = "P1 pinned stays pinned";
-/// A purged page stays gone.
 pub const GONE: &str = "P2 purged stays gone";
-/// Requests that were sent at the same moment cost little.
 pub const ECONOMY: &str = "P3 simultaneous requests cost two";
 
-/// All properties; each holds in every reachable state.
+/// All properties; each must hold in every reachable state.
 pub fn all() -> Vec<Property<Everfresh>> {
     vec![
         Property::always(I1, acked_means_covered),
@@ -71,12 +60,12 @@ fn intact(s: &State, rule: Broken) -> bool {
     s.broken & rule as u8 == 0
 }
 
-/// Judged by the truth (revisions), never by the clocks that the protocol compares.
+/// Compares revisions, which the protocol cannot see, never the times that the protocol compares.
 fn acked_means_covered(model: &Everfresh, s: &State) -> bool {
     let published = s.meta.map_or(0, |meta| meta.rev);
     s.msgs.iter().all(|msg| {
         let kept_back = s.health.pinned && (msg.wanted || s.best >= msg.rev);
-        msg.place != Place::Acked || published >= msg.rev || kept_back || model.readers_ask(s)
+        msg.place != Place::Acked || published >= msg.rev || kept_back || model.readers_enqueue(s)
     })
 }
 
@@ -99,9 +88,9 @@ fn quiet(s: &State) -> bool {
 }
 
 impl Everfresh {
-    /// From here, without further faults, one worker and the readers bring everything to an end.
+    /// Whether one worker and the readers settle every message from here, without further faults.
     fn settles(&self, s: &State) -> bool {
-        let model = self.silent();
+        let model = self.without_events();
         let mut s = s.clone();
         s.budget = Default::default();
         s.net.clear();
@@ -114,17 +103,17 @@ impl Everfresh {
             }
         }
         let settled = |s: &State| s.msgs.iter().all(|msg| msg.place != Place::Queued);
-        if model.readers_ask(&s) {
+        if model.readers_enqueue(&s) {
             model.send_message(&mut s, READERS);
             for _round in 0..4 {
                 model.run_alone(&mut s, READERS as u8);
             }
         }
-        settled(&s) && !model.readers_ask(&s)
+        settled(&s) && !model.readers_enqueue(&s)
     }
 
-    /// Readers find the page stale by its watermark, and ask for it.
-    pub(crate) fn readers_ask(&self, s: &State) -> bool {
+    /// The watermark makes the page stale, so that the next read enqueues it.
+    pub(crate) fn readers_enqueue(&self, s: &State) -> bool {
         !s.health.pinned && stale(self.guards, s.meta, s.health.watermark, self.scope.epsilon)
     }
 

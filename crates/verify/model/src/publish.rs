@@ -1,4 +1,5 @@
-//! The second half of a worker's attempt: render, upload, commit, and what to do when the answer is lost.
+//! The second half of a worker's attempt: render, upload, commit, and recovery from a lost
+//! response.
 
 use crate::Everfresh;
 use crate::events::Event;
@@ -6,7 +7,7 @@ use crate::guards::Guard;
 use crate::ledger::{Answer, Commit, Write};
 use crate::scopes::Simultaneous;
 use crate::state::{At, Kind, Meta, Rev, State, Status, Tick, Token};
-use crate::worker::{Fate, in_hand, token};
+use crate::worker::{Delivery, batch_of, token};
 
 impl Everfresh {
     pub(crate) fn render(&self, s: &mut State, w: usize) {
@@ -17,18 +18,18 @@ impl Everfresh {
         self.rendered(s, w, source_ms, s.source);
     }
 
-    /// The origin's cache answers with what it kept, and says how old that is.
+    /// The origin's cache responds with stored content and its `Age`.
     pub(crate) fn render_cached(&self, s: &mut State, w: usize) {
-        let Some((rev, kept_at)) = s.cache else { return };
+        let Some((rev, stored_at)) = s.cache else { return };
         s.budget.cached -= 1;
         if !self.guards.on(Guard::AgeDatesTheAnswer) {
             let source_ms = self.stamp(s, w);
             return self.rendered(s, w, source_ms, rev);
         }
-        let made = self.now(s, w) - (s.clock - kept_at);
-        let newest = in_hand(s, w).map(|m| s.msgs[m].sent).max();
+        let made = self.now(s, w) - (s.clock - stored_at);
+        let newest = batch_of(s, w).map(|m| s.msgs[m].sent).max();
         let shows_all = newest.is_none_or(|sent| made >= sent + self.scope.epsilon);
-        // Two workers' clocks are compared, so the distance is two errors.
+        // Two workers' clocks are compared, so the distance is two clock errors.
         let published = s.workers[w].seen.and_then(|meta| meta.source_ms);
         let older = published.is_some_and(|published| made < published + 2 * self.scope.epsilon);
         let same = unchanged(s.workers[w].seen, rev);
@@ -55,20 +56,20 @@ impl Everfresh {
         };
     }
 
-    /// `source_ms`: a moment surely not after the render begins to read.
+    /// `source_ms`: a time that is certainly not after the first read of the render.
     fn stamp(&self, s: &State, w: usize) -> Option<Tick> {
-        let newest_in_hand = in_hand(s, w).map(|m| s.msgs[m].sent).max();
+        let newest_sent = batch_of(s, w).map(|m| s.msgs[m].sent).max();
         let bounded = s.workers[w].skew.is_some();
         if bounded || !self.guards.on(Guard::UnboundedClockNotWritten) {
-            let floor = newest_in_hand.filter(|_| self.guards.on(Guard::SourceMsFloor));
+            let floor = newest_sent.filter(|_| self.guards.on(Guard::SourceMsFloor));
             return Some(self.now(s, w)).max(floor);
         }
-        newest_in_hand.filter(|_| self.guards.on(Guard::UnboundedClockWritesSentTime))
+        newest_sent.filter(|_| self.guards.on(Guard::UnboundedClockWritesSentTime))
     }
 
-    pub(crate) fn store(&self, s: &mut State, w: usize, fate: Fate) {
+    pub(crate) fn store(&self, s: &mut State, w: usize, delivery: Delivery) {
         let write = Write::Upload { key: self.object_key(s, w), rev: s.workers[w].rev };
-        if self.send(s, write, fate).is_some() {
+        if self.send(s, write, delivery).is_some() {
             s.workers[w].at = if self.guards.on(Guard::UploadBeforeCommit) { At::Commit } else { At::AckAll };
         }
     }
@@ -77,9 +78,9 @@ impl Everfresh {
         if self.guards.on(Guard::UniqueS3Key) { token(s, w) } else { 0 }
     }
 
-    pub(crate) fn publish_page(&self, s: &mut State, w: usize, sees_expired: bool, fate: Fate) {
+    pub(crate) fn publish_page(&self, s: &mut State, w: usize, sees_expired: bool, delivery: Delivery) {
         let commit = self.transaction(s, w, sees_expired);
-        match self.send(s, Write::Commit(commit), fate) {
+        match self.send(s, Write::Commit(commit), delivery) {
             Some(Answer::Done) => self.committed(s, w, commit),
             Some(Answer::Refused(why)) if why.meta_moved => {
                 self.note(Event::Superseded);
@@ -90,7 +91,7 @@ impl Everfresh {
                 s.workers[w].at = At::GiveBack;
             }
             Some(_) => s.workers[w].at = At::Reacquire,
-            None if self.guards.on(Guard::ReadReqAfterLostCommit) => s.workers[w].at = At::Unsure,
+            None if self.guards.on(Guard::ReadReqAfterLostCommit) => s.workers[w].at = At::CommitUnknown,
             None => s.workers[w].at = At::Fail,
         }
     }
@@ -112,7 +113,7 @@ impl Everfresh {
                 kind: Kind::Page,
                 version: (number, token(s, w)),
                 source_ms,
-                // Only a foreign row is ever compared by it.
+                // Compared only on foreign rows.
                 generated_at: 0,
                 body,
                 rev: worker.rev,
@@ -139,7 +140,7 @@ impl Everfresh {
                 self.note(Event::LostCommitFoundDone);
                 At::AckAll
             }
-            // Someone else's commit covers the request, not the messages that followed it here.
+            // Another worker's commit covers the request, not the other messages of this batch.
             Some(row) if row.status == Status::Completed && !row.past_ttl => At::AckLead,
             Some(row) if row.status == Status::Started && row.owner == mine => {
                 self.note(Event::LostCommitSentAgain);

@@ -1,36 +1,35 @@
-//! What each guard is for: the scopes in which its removal is tried, and what must break there.
+//! What each guard protects: the scopes in which its removal is tried, and the property that must
+//! break there.
 
 use crate::guards::Guard;
 use crate::properties::{ECONOMY, GONE, I1, I2_GROWS, I2_LINEAR, I2_OLDER, I3, I4, I5, I6, PIN};
 
-/// What the removal of guards must lead to.
+/// The expected result of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// This property breaks.
     Breaks(&'static str),
-    /// Nothing breaks; the reason says what stands behind the guard.
+    /// Nothing breaks, because of what the reason names.
     Nothing(&'static str),
 }
 
-/// An experiment.
+/// The removal of one guard or two, and its expected result.
 #[derive(Clone, Copy, Debug)]
 pub struct Removal {
-    /// The guards that are taken away.
     pub guards: &'static [Guard],
-    /// Where it is tried, in this order, until something breaks.
+    /// Searched in this order until a property breaks.
     pub scopes: &'static [&'static str],
-    /// What must come of it.
     pub expect: Expect,
 }
 
 impl Removal {
-    /// The guards' names.
     pub fn name(&self) -> String {
         let names: Vec<String> = self.guards.iter().map(|guard| format!("{guard:?}")).collect();
         names.join(" + ")
     }
 
-    /// Whether it ends early enough for every build: what breaks nothing must be searched whole.
+    /// Whether the search ends early enough for every build. A removal that breaks nothing is
+    /// searched to the end.
     pub fn quick(&self) -> bool {
         let slow = [NewAttemptPerLeader, SettlingDropsOwner];
         matches!(self.expect, Expect::Breaks(_)) && !self.guards.iter().any(|guard| slow.contains(guard))
@@ -83,17 +82,17 @@ pub const REMOVALS: &[Removal] = &[
     breaks(I3, &[MetaCondition, ClaimOwnerOnCommit], &["core"]),
     breaks(I5, &[ReadReqAfterLostCommit, FailConditioned], &["lost"]),
     nothing(
-        "the token shows whether anyone else began; an expired lease that nobody took harms nobody",
+        "the token shows whether another worker began; an expired lease that was not taken does no harm",
         &[LockExpiryCondition],
         &["core", "doubt", "foreign"],
     ),
     nothing(
-        "whoever loses LOCK is refused by its token and by META; only work is wasted",
+        "a worker that lost LOCK is refused by its token and by META; only work is wasted",
         &[LeaseExclusive],
         &["core", "doubt", "foreign"],
     ),
     nothing(
-        "lookup comes before the claim, so whoever lost the claim also sees META moved",
+        "lookup comes before the claim, so a worker that lost the claim also sees META moved",
         &[ClaimOwnerOnCommit],
         &["core", "lost", "doubt", "failures"],
     ),
@@ -108,20 +107,24 @@ pub const REMOVALS: &[Removal] = &[
         &["skew", "economy"],
     ),
     nothing(
-        "whoever saw the pin was sent before unpin, whose watermark answers for it",
+        "a request that met the pin was sent before unpin, and the watermark of unpin covers it",
         &[WantedNeedsPin],
         &["rollback"],
     ),
     nothing(
-        "the watermark keeps the page stale, so readers ask; costs the wait for a reader",
+        "the watermark keeps the page stale, so the next read enqueues it; costs the wait for a read",
         &[UnpinEnqueuesLast],
         &["rollback"],
     ),
 ];
 
-/// What breaks in each of [`crate::LIMITS`], and why nothing on our side can refuse it.
-pub const KNOWN: &[(&str, &str, &str)] = &[
-    ("foreign-late", I1, "the helper's late LOCK write revives its lease, and it puts META without condition"),
-    ("economy-renders", ECONOMY, "a worker that looked before a commit and took the lease after it renders in vain"),
+/// The property that breaks in each of [`crate::LIMITS`], and why our side cannot prevent it.
+pub const KNOWN_LIMITS: &[(&str, &str, &str)] = &[
+    (
+        "foreign-late",
+        I1,
+        "the foreign writer's late LOCK write revives its lease, and it puts META without a condition",
+    ),
+    ("economy-renders", ECONOMY, "a worker with its lookup before a commit and its acquire after it renders in vain"),
     ("sweep-late", I4, "a late LOCK write revives a swept attempt's lease; the orphan's age must exclude it"),
 ];

@@ -1,42 +1,37 @@
-//! The figures, for people and for machines.
+//! The results as text and as JSON.
 
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use crate::check::{Found, check, try_removal};
+use crate::check::{SearchResult, check, try_removal};
 use crate::guards::Guards;
 use crate::properties::all;
-use crate::removals::{Expect, KNOWN, REMOVALS, Removal};
+use crate::removals::{Expect, KNOWN_LIMITS, REMOVALS, Removal};
 use crate::scopes::{Scope, scope, scopes};
 
 /// One line of a table.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// The scope, the guards that were removed, or the limit.
+    /// The scope, the removed guards, or the limit.
     pub name: String,
-    /// What was found.
-    pub found: Found,
-    /// What it means, in words.
+    pub found: SearchResult,
     pub result: String,
-    /// It is as it must be.
+    /// The result is the expected one.
     pub ok: bool,
 }
 
-/// All tables.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The protocol as it is.
+    /// With all guards on.
     pub scopes: Vec<Line>,
-    /// The protocol without a guard.
     pub removals: Vec<Line>,
-    /// What is known not to hold.
+    /// Known limits: a property is expected to break.
     pub limits: Vec<Line>,
-    /// Wall time in seconds.
     pub seconds: f64,
 }
 
 impl Report {
-    /// Runs everything, or what fits into a minute.
+    /// Runs all searches, with `quick` those that fit into a minute.
     pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Report {
         let start = Instant::now();
         let mut report = Report { scopes: Vec::new(), removals: Vec::new(), limits: Vec::new(), seconds: 0.0 };
@@ -48,7 +43,7 @@ impl Report {
             progress(&removal.name());
             report.removals.push(removal_line(removal));
         }
-        for (name, property, reason) in KNOWN {
+        for (name, property, reason) in KNOWN_LIMITS {
             progress(name);
             report.limits.extend(limit_line(name, property, reason));
         }
@@ -56,7 +51,7 @@ impl Report {
         report
     }
 
-    /// Whether everything is as it must be.
+    /// Whether every result is the expected one.
     pub fn ok(&self) -> bool {
         self.lines().all(|(_, line)| line.ok)
     }
@@ -68,25 +63,23 @@ impl Report {
         scopes.chain(removals).chain(limits)
     }
 
-    /// Tables for people.
     pub fn text(&self) -> String {
         let mut out = String::new();
         table(&mut out, "Scope (all guards on)", &self.scopes);
         table(&mut out, "Guard removed", &self.removals);
         table(&mut out, "Known limit (all guards on)", &self.limits);
-        let verdict = if self.ok() { "all as it must be" } else { "FALLS SHORT" };
+        let verdict = if self.ok() { "all results as expected" } else { "UNEXPECTED RESULTS" };
         let _ = writeln!(out, "{verdict}, {:.0} s", self.seconds);
         out
     }
 
-    /// One JSON object.
     pub fn json(&self) -> String {
         let lines: Vec<String> = self.lines().map(|(kind, line)| json_line(kind, line)).collect();
         format!("{{\"ok\":{},\"seconds\":{:.1},\"lines\":[{}]}}", self.ok(), self.seconds, lines.join(","))
     }
 }
 
-/// Checks a scope with all guards on: everything holds and everything wanted is reached.
+/// Checks a scope with all guards on: every property holds and every required event is reached.
 pub fn scope_line(scope: Scope) -> Line {
     let found = check(scope, Guards::all(), None);
     let held = all().len() - usize::from(found.broken.is_some());
@@ -101,7 +94,7 @@ pub fn scope_line(scope: Scope) -> Line {
     Line { name: scope.name.to_owned(), ok: found.broken.is_none() && found.missing.is_empty(), found, result }
 }
 
-/// Tries a removal and compares with what must come of it.
+/// Tries a removal and compares the result with the expected one.
 pub fn removal_line(removal: &Removal) -> Line {
     let found = try_removal(removal);
     let (ok, result) = match (&found.broken, removal.expect) {
@@ -130,7 +123,7 @@ fn table(out: &mut String, title: &str, lines: &[Line]) {
     let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0).max(title.len());
     let _ = writeln!(out, "{title:<width$}  {:>9} {:>5} {:>6}  result", "states", "depth", "s");
     for line in lines {
-        let mark = if line.ok { "" } else { "  <-- FALLS SHORT" };
+        let mark = if line.ok { "" } else { "  <-- UNEXPECTED" };
         let _ = writeln!(
             out,
             "{:<width$}  {:>9} {:>5} {:>6.1}  {}{mark}",
@@ -154,7 +147,7 @@ fn json_line(kind: &str, line: &Line) -> String {
         ),
         None => "null".to_owned(),
     };
-    // Names and reasons are ours and contain nothing that JSON would have escaped.
+    // Names and reasons are constants of this crate without characters that JSON escapes.
     format!(
         "{{\"kind\":\"{kind}\",\"name\":\"{}\",\"ok\":{},\"states\":{},\"depth\":{},\"seconds\":{:.2},\"broken\":{broken},\"result\":\"{}\"}}",
         line.name,

@@ -1,17 +1,16 @@
-//! Scopes: small worlds, each with its own mix of workers, messages, faults and clocks.
+//! Scopes: bounded settings, each with its own mix of workers, messages, faults and clocks.
 
+use crate::actor_scopes::{ACTOR_SCOPES, LIMITS};
 use crate::events::Event;
-use crate::faults::FAULTS;
-use crate::operator::Verb;
-use crate::parties::{LIMITS, PARTIES};
-use crate::state::{Budget, Tick};
+use crate::operator::Command;
+use crate::state::{FaultBudget, Tick};
+use crate::worker_scopes::WORKER_SCOPES;
 
-/// Who sends a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// A producer, at any moment.
+    /// At any time.
     Producer,
-    /// The operator's tool, after unpin.
+    /// After unpin.
     Operator,
 }
 
@@ -20,43 +19,35 @@ pub enum Sender {
 pub struct Plan {
     /// REQ's key; two messages may share one.
     pub key: u8,
-    /// The payload's hash.
     pub hash: u8,
     /// The source changes just before it is sent.
     pub changes_source: bool,
-    /// Who sends it.
     pub sender: Sender,
 }
 
-/// What requests that are sent at the same moment may cost.
+/// The cost allowed for requests that are sent at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Simultaneous {
-    /// They are not sent at the same moment.
+    /// Not sent at the same moment.
     No,
-    /// Two commits.
     TwoCommits,
-    /// Two renders, counting those whose commit is refused.
+    /// Counts also renders whose commit is refused.
     TwoRenders,
 }
 
-/// A bounded world.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
-    /// Its name.
     pub name: &'static str,
-    /// What it is for.
     pub about: &'static str,
-    /// Workers.
     pub workers: usize,
     /// Attempts per worker.
     pub runs: u8,
     /// Attempts that a request may cost before it is rejected.
     pub attempt_limit: u8,
-    /// Messages.
     pub messages: &'static [Plan],
-    /// The last moment of AWS time.
+    /// The last tick of AWS time.
     pub last_tick: Tick,
-    /// Coverage's safe distance.
+    /// The distance that coverage keeps between two clocks.
     pub epsilon: Tick,
     /// The clock errors that each worker may have; `None` is one that cannot be bounded.
     pub skews: &'static [Option<Tick>],
@@ -64,21 +55,20 @@ pub struct Scope {
     pub operator_skews: &'static [Tick],
     /// The actual error of a clock that cannot be bounded.
     pub wild_skew: Tick,
-    /// Two parties may judge the same expiry differently.
+    /// Two actors may see the same expiry differently.
     pub clocks_in_doubt: bool,
-    /// Several messages may come in one batch.
+    /// A batch may have several messages.
     pub batches: bool,
     /// Whether all messages are sent at once before anything else, and what they may cost.
     pub simultaneous: Simultaneous,
     /// The page exists at the start.
     pub page_exists: bool,
-    /// Of all writes only commits may be late.
+    /// Only commits may be late.
     pub only_commits_late: bool,
-    /// The operator's verbs, in order.
-    pub script: &'static [Verb],
-    /// What may happen how often.
-    pub budget: Budget,
-    /// What must be reached.
+    /// The operator's commands, in order.
+    pub script: &'static [Command],
+    pub budget: FaultBudget,
+    /// Events that the search must reach.
     pub reaches: &'static [Event],
     /// Small enough for every build.
     pub quick: bool,
@@ -86,10 +76,10 @@ pub struct Scope {
 
 /// Every scope in which all properties must hold.
 pub fn scopes() -> impl Iterator<Item = Scope> {
-    FAULTS.iter().chain(PARTIES).copied()
+    WORKER_SCOPES.iter().chain(ACTOR_SCOPES).copied()
 }
 
-/// A scope by its name, the limits included.
+/// The scope of this name, limits included.
 pub fn scope(name: &str) -> Option<Scope> {
     let mut all = scopes().chain(LIMITS.iter().copied());
     all.find(|scope| scope.name == name)

@@ -1,10 +1,10 @@
-//! A counterexample as text: who did what, and what the table looked like afterwards.
+//! A counterexample as text: each step and the rows after it.
 
 use std::fmt::Write as _;
 
 use crate::check::Counterexample;
 use crate::state::State;
-use crate::worker::{Fate, Step};
+use crate::worker::{Delivery, Step};
 use crate::{Action, Env};
 
 /// One line per step.
@@ -21,12 +21,14 @@ pub fn trace(example: &Counterexample) -> String {
 
 fn describe(s: &State, action: &Action) -> String {
     match action {
-        Action::Worker(w, Step::Go { fate, .. }) => {
+        Action::Worker(w, Step::Go { delivery, .. }) => {
             let at = format!("{:?}", s.workers[*w as usize].at);
             let verb = at.split('(').next().unwrap_or_default().to_owned();
-            match fate {
-                Fate::Seen => format!("worker {w}: {verb}"),
-                Fate::Unseen | Fate::Late | Fate::Echoed => format!("worker {w}: {verb} ({fate:?})"),
+            match delivery {
+                Delivery::Answered => format!("worker {w}: {verb}"),
+                Delivery::AnswerLost | Delivery::Late | Delivery::Duplicated => {
+                    format!("worker {w}: {verb} ({delivery:?})")
+                }
             }
         }
         Action::Worker(w, step) => format!("worker {w}: {step:?}"),
@@ -37,7 +39,7 @@ fn describe(s: &State, action: &Action) -> String {
         Action::Env(Env::Send(m)) => format!("message {m} is sent"),
         Action::Env(env) => format!("{env:?}"),
         Action::Operator(step) => format!("operator: {step:?}"),
-        Action::Foreign(step) => format!("helper: {step:?}"),
+        Action::Foreign(step) => format!("foreign writer: {step:?}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The worker: each step is one call, taken in the order of the protocol.
+//! The worker: each step is one call of the protocol.
 
 use crate::Everfresh;
 use crate::coverage::{Coverage, coverage};
@@ -7,38 +7,34 @@ use crate::guards::Guard;
 use crate::ledger::{Answer, Write};
 use crate::state::{At, Place, Req, State, Status, Tick, Token};
 
-/// What becomes of a write on its way.
+/// What happens to a write and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
-    /// Applied, and the answer arrives.
-    Seen,
-    /// Applied, but the answer is lost.
-    Unseen,
-    /// The caller gives up; it may still arrive later, or never.
+pub enum Delivery {
+    Answered,
+    /// Applied, but the response is lost.
+    AnswerLost,
+    /// The caller times out; the write may still arrive later, or never.
     Late,
-    /// Applied and answered, and a copy of it may arrive later.
-    Echoed,
+    /// Applied and answered, and a duplicate may arrive later.
+    Duplicated,
 }
 
-/// What a worker does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The call that its place in the protocol asks for.
+    /// The next call of the protocol.
     Go {
-        /// It judges an aged lease or claim expired.
+        /// The worker sees an aged lease or claim as expired.
         sees_expired: bool,
-        /// What becomes of the write.
-        fate: Fate,
+        delivery: Delivery,
     },
-    /// The render fails.
     RenderFails,
-    /// The origin's cache answers.
+    /// The origin's cache responds.
     RenderCached,
-    /// Extends its lease while it works.
+    /// Extends the lease during render or upload.
     Renew,
     /// Stops resending a commit and writes FAILED instead.
     GiveUp,
-    /// Dies; its messages come back.
+    /// The messages become visible again.
     Crash,
 }
 
@@ -48,7 +44,7 @@ pub(crate) fn token(s: &State, w: usize) -> Token {
 }
 
 impl Everfresh {
-    /// Takes messages in hand: the first leads, the rest follow.
+    /// Receives a batch: the first message leads, the others follow.
     pub(crate) fn receive(&self, s: &mut State, w: usize, lead: u8, followers: u8) {
         let worker = &mut s.workers[w];
         worker.attempts += 1;
@@ -57,21 +53,21 @@ impl Everfresh {
         worker.followers = followers;
         for (m, msg) in s.msgs.iter_mut().enumerate() {
             if m == lead as usize || followers & (1 << m) != 0 {
-                msg.hands |= 1 << w;
+                msg.in_flight |= 1 << w;
             }
         }
     }
 
-    /// Takes the next step of the protocol.
-    pub(crate) fn go(&self, s: &mut State, w: usize, sees_expired: bool, fate: Fate) {
+    /// Makes the next call of the protocol.
+    pub(crate) fn go(&self, s: &mut State, w: usize, sees_expired: bool, delivery: Delivery) {
         let key = self.plan(s.workers[w].lead).key;
         match s.workers[w].at {
             At::Idle => {}
             At::Lookup => self.lookup(s, w, sees_expired),
             At::ReadReq => self.read_req(s, w),
-            At::Claim => self.claim(s, w, sees_expired, fate),
-            At::Takeover(from) => self.take_over(s, w, from, fate),
-            At::Wanted => match self.send(s, Write::Wanted, fate) {
+            At::Claim => self.claim(s, w, sees_expired, delivery),
+            At::Takeover(from) => self.take_over(s, w, from, delivery),
+            At::Wanted => match self.send(s, Write::Wanted, delivery) {
                 Some(Answer::Done) => {
                     self.note(Event::WantedRecorded);
                     s.msgs[s.workers[w].lead as usize].wanted = true;
@@ -84,18 +80,18 @@ impl Everfresh {
                 None => {}
             },
             At::Settle(from) => {
-                if self.send(s, Write::Settle { key, from }, fate) == Some(Answer::Done) {
+                if self.send(s, Write::Settle { key, from }, delivery) == Some(Answer::Done) {
                     self.note(Event::CoveredRecordSettled);
                 }
                 s.workers[w].at = At::AckLead;
             }
-            At::Acquire => self.acquire_lease(s, w, sees_expired, fate),
+            At::Acquire => self.acquire_lease(s, w, sees_expired, delivery),
             At::Render => self.render(s, w),
-            At::Upload => self.store(s, w, fate),
-            At::Commit => self.publish_page(s, w, sees_expired, fate),
+            At::Upload => self.store(s, w, delivery),
+            At::Commit => self.publish_page(s, w, sees_expired, delivery),
             At::Reacquire => {
                 let token = token(s, w);
-                match self.send(s, Write::Reacquire { token }, fate) {
+                match self.send(s, Write::Reacquire { token }, delivery) {
                     Some(Answer::Done) => {
                         self.note(Event::Reacquired);
                         s.workers[w].at = At::Commit;
@@ -107,10 +103,10 @@ impl Everfresh {
                     None => {}
                 }
             }
-            At::Unsure => self.read_after_lost_commit(s, w),
+            At::CommitUnknown => self.read_after_lost_commit(s, w),
             At::Fail => {
                 let token = token(s, w);
-                match self.send(s, Write::Fail { key, token }, fate) {
+                match self.send(s, Write::Fail { key, token }, delivery) {
                     Some(Answer::Done) => self.note(Event::Failed),
                     Some(_) => self.note(Event::FailRefused),
                     None => {}
@@ -119,12 +115,12 @@ impl Everfresh {
             }
             At::GiveBack => {
                 let token = token(s, w);
-                self.send(s, Write::GiveBack { key, token }, fate);
+                self.send(s, Write::GiveBack { key, token }, delivery);
                 retry(s, w);
             }
             At::ReleaseThenAck => {
                 let token = token(s, w);
-                self.send(s, Write::GiveBack { key, token }, fate);
+                self.send(s, Write::GiveBack { key, token }, delivery);
                 s.workers[w].at = At::AckAll;
             }
             At::AckLead => self.ack_lead(s, w, Place::Acked),
@@ -138,23 +134,23 @@ impl Everfresh {
         }
     }
 
-    /// Sends a write; the answer, unless it is lost.
-    pub(crate) fn send(&self, s: &mut State, write: Write, fate: Fate) -> Option<Answer> {
-        match fate {
-            Fate::Seen => Some(self.apply(s, write)),
-            Fate::Unseen => {
+    /// Sends a write; returns the response unless it is lost.
+    pub(crate) fn send(&self, s: &mut State, write: Write, delivery: Delivery) -> Option<Answer> {
+        match delivery {
+            Delivery::Answered => Some(self.apply(s, write)),
+            Delivery::AnswerLost => {
                 s.budget.lost -= 1;
                 self.apply(s, write);
                 None
             }
-            Fate::Late => {
+            Delivery::Late => {
                 s.budget.late -= 1;
-                travel(s, write);
+                s.net.push(write);
                 None
             }
-            Fate::Echoed => {
+            Delivery::Duplicated => {
                 s.budget.late -= 1;
-                travel(s, write);
+                s.net.push(write);
                 Some(self.apply(s, write))
             }
         }
@@ -187,7 +183,7 @@ impl Everfresh {
         }
     }
 
-    /// The record that earlier deliveries of a covered request left, unless a worker is at it.
+    /// The REQ row that earlier deliveries of a covered request left, unless its claim is live.
     fn unsettled(&self, s: &State, w: usize) -> Option<Req> {
         let lead = s.workers[w].lead;
         let row = s.reqs[self.plan(lead).key as usize].filter(|row| !row.past_ttl)?;
@@ -214,12 +210,12 @@ impl Everfresh {
         }
     }
 
-    fn claim(&self, s: &mut State, w: usize, sees_expired: bool, fate: Fate) {
+    fn claim(&self, s: &mut State, w: usize, sees_expired: bool, delivery: Delivery) {
         let lead = s.workers[w].lead;
         let plan = self.plan(lead);
         let owner = token(s, w);
         let write = Write::Claim { key: plan.key, hash: plan.hash, owner };
-        let row = match self.send(s, write, fate) {
+        let row = match self.send(s, write, delivery) {
             None => return,
             Some(Answer::Exists(row)) => row,
             Some(_) => {
@@ -250,7 +246,7 @@ impl Everfresh {
         }
     }
 
-    /// A claim that was given back is open to all; a dead owner's only by the guard.
+    /// A claim that was given back may be taken over always, an expired one only with the guard.
     fn may_take_over(&self, row: Req) -> bool {
         row.owner == 0 || self.guards.on(Guard::TakeoverOfExpired)
     }
@@ -271,10 +267,10 @@ impl Everfresh {
         same || !self.guards.on(Guard::RequestHash)
     }
 
-    fn take_over(&self, s: &mut State, w: usize, from: Req, fate: Fate) {
+    fn take_over(&self, s: &mut State, w: usize, from: Req, delivery: Delivery) {
         let plan = self.plan(s.workers[w].lead);
         let write = Write::Takeover { key: plan.key, hash: plan.hash, owner: token(s, w), from };
-        match self.send(s, write, fate) {
+        match self.send(s, write, delivery) {
             Some(Answer::Done) => {
                 self.note(Event::TakenOver);
                 s.workers[w].at = At::Acquire;
@@ -283,14 +279,14 @@ impl Everfresh {
                 self.note(Event::TakeoverRefused);
                 s.workers[w].at = At::Claim;
             }
-            // The claim finds out: it is mine already, or it is not.
+            // The claim is sent again: its response shows whether this attempt owns the row.
             None => s.workers[w].at = At::Claim,
         }
     }
 
-    fn acquire_lease(&self, s: &mut State, w: usize, sees_expired: bool, fate: Fate) {
+    fn acquire_lease(&self, s: &mut State, w: usize, sees_expired: bool, delivery: Delivery) {
         let write = Write::Acquire { token: token(s, w), sees_expired };
-        match self.send(s, write, fate) {
+        match self.send(s, write, delivery) {
             Some(Answer::Done) => s.workers[w].at = At::Render,
             Some(_) => {
                 self.note(Event::AcquireLost);
@@ -305,13 +301,13 @@ impl Everfresh {
         settle(s, w, lead, place);
         let followers = s.workers[w].followers;
         if followers == 0 {
-            rest(s, w);
+            reset(s, w);
             return;
         }
         self.note(Event::NextLeads);
         let next = followers.trailing_zeros() as u8;
         let attempts = s.workers[w].attempts;
-        rest(s, w);
+        reset(s, w);
         self.receive(s, w, next, followers & !(1 << next));
         if !self.guards.on(Guard::NewAttemptPerLeader) {
             s.workers[w].attempts = attempts;
@@ -324,36 +320,36 @@ impl Everfresh {
     }
 }
 
-pub(crate) fn in_hand(s: &State, w: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn batch_of(s: &State, w: usize) -> impl Iterator<Item = usize> {
     let worker = s.workers[w];
     let bits = worker.followers | (1 << worker.lead);
     (0..s.msgs.len()).filter(move |m| bits & (1 << m) != 0)
 }
 
-/// Leaves every message in hand in the queue.
+/// Leaves every message of the batch in the queue.
 pub(crate) fn retry(s: &mut State, w: usize) {
     settle_all(s, w, Place::Queued);
 }
 
 fn settle_all(s: &mut State, w: usize, place: Place) {
-    let messages: Vec<usize> = in_hand(s, w).collect();
+    let messages: Vec<usize> = batch_of(s, w).collect();
     for m in messages {
         settle(s, w, m, place);
     }
-    rest(s, w);
+    reset(s, w);
 }
 
-/// A message that was acked or rejected once stays so, whatever a duplicate's fate.
+/// A message that was acked or rejected once stays so, also if a duplicate ends otherwise.
 fn settle(s: &mut State, w: usize, m: usize, place: Place) {
     let msg = &mut s.msgs[m];
-    msg.hands &= !(1 << w);
+    msg.in_flight &= !(1 << w);
     if msg.place == Place::Queued {
         msg.place = place;
     }
 }
 
-/// Forgets everything but the clock and the count that keeps tokens apart.
-fn rest(s: &mut State, w: usize) {
+/// Clears all but the clock and the attempt count, which keeps tokens distinct.
+fn reset(s: &mut State, w: usize) {
     let worker = &mut s.workers[w];
     worker.at = At::Idle;
     worker.lead = 0;
@@ -362,8 +358,4 @@ fn rest(s: &mut State, w: usize) {
     worker.saw_failure = false;
     worker.source_ms = None;
     worker.rev = 0;
-}
-
-fn travel(s: &mut State, write: Write) {
-    s.net.push(write);
 }

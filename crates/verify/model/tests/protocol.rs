@@ -1,9 +1,10 @@
-//! The protocol holds in every small scope, every guard has its reason, and the known limits are known.
+//! The properties hold in every small scope, each guard protects one, and the known limits break as
+//! documented.
 
-use everfresh_model::{Expect, Guards, KNOWN, LIMITS, REMOVALS, check, removal_line, scope, scope_line, scopes};
+use everfresh_model::{Expect, Guards, KNOWN_LIMITS, LIMITS, REMOVALS, check, removal_line, scope, scope_line, scopes};
 
 #[test]
-fn every_property_holds_and_every_situation_is_reached() {
+fn every_property_holds_and_required_events_are_reached() {
     for scope in scopes().filter(|scope| scope.quick) {
         let line = scope_line(scope);
         assert!(line.ok, "{}: {}", line.name, line.result);
@@ -11,7 +12,7 @@ fn every_property_holds_and_every_situation_is_reached() {
 }
 
 #[test]
-fn each_guard_removed_breaks_its_property() {
+fn removing_a_guard_breaks_its_property() {
     for removal in REMOVALS.iter().filter(|removal| removal.quick()) {
         let line = removal_line(removal);
         assert!(line.ok, "{}: {}", line.name, line.result);
@@ -19,17 +20,17 @@ fn each_guard_removed_breaks_its_property() {
 }
 
 #[test]
-fn known_limits_break_where_they_are_said_to() {
-    for (name, property, _) in KNOWN {
+fn known_limits_break_the_documented_property() {
+    for (name, property, _) in KNOWN_LIMITS {
         let limit = scope(name).unwrap();
         let example = check(limit, Guards::all(), None).broken.unwrap();
         assert_eq!(example.property, *property, "{name}");
     }
-    assert_eq!(KNOWN.len(), LIMITS.len());
+    assert_eq!(KNOWN_LIMITS.len(), LIMITS.len());
 }
 
 #[test]
-fn experiments_name_existing_scopes() {
+fn removals_name_existing_scopes() {
     for removal in REMOVALS {
         for name in removal.scopes {
             assert!(scope(name).is_some(), "{name}");
@@ -38,7 +39,7 @@ fn experiments_name_existing_scopes() {
 }
 
 #[test]
-fn a_guard_that_only_saves_work_says_what_stands_behind_it() {
+fn redundant_guards_have_a_reason() {
     for removal in REMOVALS {
         if let Expect::Nothing(reason) = removal.expect {
             assert!(!reason.is_empty(), "{}", removal.name());

@@ -1,6 +1,6 @@
-//! Listens to the branches that the code under test takes.
+//! Counts the branches that the code under test takes.
 //!
-//! A run happens in one thread, so each thread has its own on_branch, and runs in other threads do not disturb its figures.
+//! A run has one thread, so the callback is thread-local: runs in other threads do not count here.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,20 +17,21 @@ thread_local! {
     static ON_BRANCH: RefCell<Option<OnBranch>> = RefCell::default();
 }
 
-/// Lets branches be heard in this process. Before anything else: the SDK draws by chance for its own log lines, and must do so in the first
-/// run as in every other.
+/// Installs the subscriber. Must come first: the SDK draws random numbers for its log lines, and
+/// the first run must draw as many as every other.
 pub(crate) fn install() {
-    // The first run installs it, and it has no state of its own.
+    // Fails for all but the first run; the subscriber has no state.
     let _ = tracing::subscriber::set_global_default(Branches);
 }
 
-/// Calls `on_branch` with the name of each branch that this thread takes, until the watch is dropped.
+/// Calls `on_branch` with the name of each branch that this thread takes, until the guard is
+/// dropped.
 pub(crate) fn watch(on_branch: impl Fn(&str) + 'static) -> Watch {
     ON_BRANCH.set(Some(Box::new(on_branch)));
     Watch
 }
 
-/// Ends with its run.
+/// Removes the callback on drop.
 pub(crate) struct Watch;
 
 impl Drop for Watch {
@@ -39,7 +40,7 @@ impl Drop for Watch {
     }
 }
 
-/// Takes part in nothing but the events of branches: logs stay as switched off as without it.
+/// Receives only the events of branches: all other logging stays off.
 struct Branches;
 
 impl Subscriber for Branches {

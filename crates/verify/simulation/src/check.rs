@@ -1,13 +1,14 @@
-//! The invariants, checked whenever a write has been applied, a reader has got an answer, or a message is acked, and in the end.
+//! The invariants, checked after each write, each response to a reader and each ack, and at the
+//! end.
 //!
-//! Everything is judged by what is stored: the rows before and after each write, the objects that META points at, the letters in the
-//! dead-letter queue. Nothing is asked of the code under test. What is published is judged in `commits`, what was wished for in
-//! `wishes`.
+//! The checks use stored state only: the rows before and after each write, the objects that META
+//! references, the dead letters. They never call the code under test. `commits` checks what is
+//! published, `coverage` what was requested.
 
 mod bodies;
 mod commits;
+mod coverage;
 mod notifications;
-mod reader_requests;
 mod requests;
 mod rights;
 
@@ -16,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use self::notifications::Notifications;
-use self::reader_requests::Need;
+use self::coverage::Need;
+use self::notifications::ExpectedNotification;
 use self::requests::partitions_of;
 use crate::pages::Pages;
 use crate::queues::Queues;
@@ -25,62 +26,91 @@ use crate::rows::Rows;
 use crate::site::{self, Sites};
 use crate::store::Store;
 
-/// A property that must hold. The names are those of the crate `everfresh-core`.
+/// A property that must hold. The invariants are numbered as in the crate `everfresh-core`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
-    /// Nothing wished for is lost.
+    /// No request is lost.
     I1,
-    /// Commits form one line.
+    /// Commits are linear.
     I2,
     /// One commit per request.
     I3,
-    /// META's body is there and is the committed one.
+    /// The body that META references exists and is the committed one.
     I4,
     /// No failure after a commit.
     I5,
-    /// Everything is acked or dead-lettered in the end.
+    /// Every message is acked or dead-lettered at the end.
     I6,
-    /// Tenants stay apart.
+    /// Tenants are isolated.
     I7,
-    /// A pinned page stays what it is.
+    /// No worker replaces a pinned page.
     Pin,
-    /// Claims and leases are changed by whoever has them, or by somebody who saw whose they were.
+    /// A claim or lease is changed by its holder, or after it expired by a write that names the
+    /// holder.
     Rights,
     /// Readers get a page that was published.
     Readers,
-    /// The CDN and the subscribers hear of what is published.
+    /// CDN and subscribers are notified of every published version with new content.
     Notifications,
+}
+
+impl Property {
+    pub const ALL: [Property; 11] = [
+        Property::I1,
+        Property::I2,
+        Property::I3,
+        Property::I4,
+        Property::I5,
+        Property::I6,
+        Property::I7,
+        Property::Pin,
+        Property::Rights,
+        Property::Readers,
+        Property::Notifications,
+    ];
+
+    /// The name in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Property::I1 => "I1",
+            Property::I2 => "I2",
+            Property::I3 => "I3",
+            Property::I4 => "I4",
+            Property::I5 => "I5",
+            Property::I6 => "I6",
+            Property::I7 => "I7",
+            Property::Pin => "Pin",
+            Property::Rights => "Rights",
+            Property::Readers => "Readers",
+            Property::Notifications => "Notifications",
+        }
+    }
 }
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
     pub property: Property,
-    /// When, in simulated milliseconds since the beginning.
+    /// In simulated milliseconds since the start.
     pub at_ms: u64,
-    /// What was seen.
     pub what: String,
 }
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
-    /// A worker's sandbox.
     Worker,
-    /// An instance of the serving side.
+    /// An instance of the serving function.
     Server,
-    /// An operator.
     Operator,
-    /// A helper of another language.
+    /// A foreign writer.
     Foreign,
-    /// A producer of messages.
     Producer,
-    /// Whatever deletes bodies.
+    /// Deletes bodies outside the protocol.
     ObjectLoss,
 }
 
-/// Watches one run.
+/// Checks one run.
 #[derive(Clone)]
 pub struct Checker {
     pub(crate) store: Store,
@@ -95,49 +125,49 @@ pub struct Checker {
 struct State {
     partitions: BTreeMap<String, Rows>,
     histories: BTreeMap<String, History>,
-    /// What each message needs, by its number: the page and the revision it was sent for.
+    /// What each message requests, by its number.
     needs: BTreeMap<u64, Need>,
-    /// The same by their words, for those with a key of their own.
-    wishes: BTreeMap<String, Need>,
+    /// The same by message body, for messages with an idempotency key.
+    keyed_needs: BTreeMap<String, Need>,
     violations: Vec<Violation>,
     checks: BTreeMap<Property, u64>,
     commits: u64,
 }
 
-/// What happened to a page.
+/// The history of a page.
 #[derive(Default)]
 struct History {
-    /// Every revision that was ever published.
+    /// Every published revision.
     published: BTreeSet<u64>,
-    /// Every version.
+    /// Every published version.
     versions: BTreeSet<String>,
-    /// The newest wish that met the pin.
+    /// The newest `wanted_at`: a request for the pinned page.
     wanted_ms: u64,
-    /// What was wished for before a purge is granted by it: the page is gone, and unpinning brings back its newest revision.
+    /// A purge covers all earlier requests: the page is gone, and unpin renders its newest
+    /// revision.
     purged_ms: u64,
-    /// The newest version that a worker published with another body.
-    news: Option<Notifications>,
+    /// The notification of the newest version with new content.
+    notification: Option<ExpectedNotification>,
     /// Commits by request.
     commits: BTreeMap<String, u32>,
-    /// Since when META points at the object that it points at now.
+    /// Since when META references its present object.
     pointed_since_ms: u64,
 }
 
 impl Checker {
-    /// A checker of a world in which nothing has happened.
     pub fn new(store: Store, pages: Arc<Pages>, sites: Sites, queues: Queues) -> Self {
         Self { store, pages, sites, queues, clocks_are_set: false, state: Arc::default() }
     }
 
-    /// The same for a world in which wall clocks are set, if they are.
+    /// With `clocks_are_set`, wall clocks are stepped in this run.
     pub fn with_clock_steps(self, clocks_are_set: bool) -> Self {
         Self { clocks_are_set, ..self }
     }
 
-    /// A write was applied to the table. `request` is what asked for it.
+    /// Called after a write to the table, with its request.
     pub async fn written(&self, actor: Actor, request: &Value) {
         let partitions = partitions_of(request);
-        self.is_of_one_tenant(&partitions);
+        self.check_one_tenant(&partitions);
         for pk in partitions {
             let after = self.store.partition(&pk).await;
             let before = self.state().partitions.insert(pk.clone(), after.clone()).unwrap_or_default();
@@ -149,16 +179,16 @@ impl Checker {
         }
     }
 
-    /// The bucket has taken an object: under a new key, or what was there already.
+    /// Called after an upload. A key never gets another body.
     pub fn uploaded(&self, path: &str, body: &[u8]) {
         self.checked(Property::I4);
         if !self.store.stored(path, body) {
-            self.violated(Property::I4, format!("{path} was stored over with another body"));
+            self.violated(Property::I4, format!("{path} was overwritten with another body"));
         }
     }
 
-    /// A write names the pages or the watermarks of one tenant, and nothing else.
-    fn is_of_one_tenant(&self, partitions: &BTreeSet<String>) {
+    /// A write touches only pages or watermarks of one tenant.
+    fn check_one_tenant(&self, partitions: &BTreeSet<String>) {
         self.checked(Property::I7);
         let tenant = |pk: &String| {
             let known = self.pages.by_pk(pk).is_some() || pk.ends_with("#INVAL");
@@ -170,8 +200,9 @@ impl Checker {
         }
     }
 
-    /// A reader got an answer. `knew` says that this instance has served the page before.
-    pub fn read(&self, page: &str, status: u16, body: &[u8], knew: bool) {
+    /// Called after a response to a reader. With `served_before`, this instance has served the
+    /// page.
+    pub fn read(&self, page: &str, status: u16, body: &[u8], served_before: bool) {
         self.checked(Property::Readers);
         if status == 200 {
             let body = String::from_utf8_lossy(body);
@@ -182,19 +213,22 @@ impl Checker {
                 Some((shown, revision)) if shown == page && published(revision) => {}
                 other => self.violated(Property::Readers, format!("a reader of {page} got {other:?}")),
             }
-        } else if status >= 500 && knew {
-            self.violated(Property::Readers, format!("a reader of {page} got {status} from an instance that knows it"));
+        } else if status >= 500 && served_before {
+            self.violated(
+                Property::Readers,
+                format!("a reader of {page} got {status} from an instance that has served it"),
+            );
         }
     }
 
-    /// Nothing moves any more: what is left?
-    pub fn quiet(&self) {
+    /// At the end: no message is left in the queues.
+    pub fn check_drained(&self) {
         self.checked(Property::I6);
         for message in self.queues.waiting() {
             let received = message.receives;
             self.violated(
                 Property::I6,
-                format!("{} still waits after {received} receives: {}", message.id(), message.body),
+                format!("{} is still queued after {received} receives: {}", message.id(), message.body),
             );
         }
     }
@@ -208,17 +242,14 @@ impl Checker {
         self.state().violations.push(Violation { property, at_ms, what });
     }
 
-    /// What did not hold.
     pub fn violations(&self) -> Vec<Violation> {
         self.state().violations.clone()
     }
 
-    /// How often each property was checked.
     pub fn checks(&self) -> BTreeMap<Property, u64> {
         self.state().checks.clone()
     }
 
-    /// How often a page was published.
     pub fn commits(&self) -> u64 {
         self.state().commits
     }

@@ -1,4 +1,4 @@
-//! Invocations that end before they are over, or stop in the middle for a while.
+//! Invocations that are killed or frozen.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,79 +6,76 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// When it befalls an invocation: at the first poll that comes after that.
+use crate::faults::RunFault;
+
+/// When the fault happens: at the first poll after this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// So many polls: anywhere between two awaits, and mostly among its calls, for there are many.
+    /// A number of polls: at any await, mostly among AWS calls, which are many.
     Polls(u32),
-    /// So much time: mostly in the middle of what takes long.
+    /// A time since the start: mostly in the longest step.
     Time(Duration),
 }
 
-/// What a frozen sandbox finds when it is resumed.
+/// What stops during a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// Its timers have run on: every time-out that has passed fires at once.
+    /// Timers run on: on resume every passed timeout fires at once.
     Nothing,
-    /// Its timers have not: none of its time-outs is over. Its wall clock shows how late it is.
+    /// No timeout passes during the freeze. The wall clock runs on.
     Timers,
-    /// Neither has its wall clock. It believes that no time has passed.
+    /// Timers and wall clock stop.
     Clocks,
 }
 
-/// A freeze: for how long, and what stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freeze {
-    /// How long it lasts.
     pub time: Duration,
-    /// What has not moved meanwhile.
     pub stopped: Stopped,
 }
 
-/// What is told of an invocation while it runs.
+/// A moment of an invocation, reported to its observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// It is about to be polled.
+    /// Before each poll.
     Polled,
-    /// It stands at its first await.
+    /// At the first await.
     Begun,
-    /// Its fault has struck.
-    Struck,
-    /// It was frozen, and goes on.
+    /// The fault happens.
+    Faulted,
+    /// The freeze is over.
     Resumed,
 }
 
-/// What befalls an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvocationFault {
-    /// Nothing.
-    Lives,
-    /// The process is gone.
-    DiesAfter(When),
-    /// The sandbox is frozen for this long.
-    FreezesAfter(When, Freeze),
-    /// It does its work, and Lambda never hears of it.
-    Unheard,
+    None,
+    /// The process is killed.
+    KilledAfter(When),
+    FrozenAfter(When, Freeze),
+    /// The invocation completes, but its response is lost.
+    ResponseLost,
 }
 
 impl InvocationFault {
-    /// The freeze that comes, if one does.
     pub fn freeze(self) -> Option<Freeze> {
         match self {
-            InvocationFault::FreezesAfter(_, freeze) => Some(freeze),
-            InvocationFault::Lives | InvocationFault::Unheard | InvocationFault::DiesAfter(_) => None,
+            InvocationFault::FrozenAfter(_, freeze) => Some(freeze),
+            InvocationFault::None | InvocationFault::ResponseLost | InvocationFault::KilledAfter(_) => None,
         }
     }
 
-    /// What it is called in the figures.
-    pub fn name(self) -> &'static str {
+    /// The fault in the report.
+    pub fn counted_as(self) -> Option<RunFault> {
         match self {
-            InvocationFault::Lives => "life",
-            InvocationFault::DiesAfter(_) => "kill",
-            InvocationFault::FreezesAfter(_, Freeze { stopped: Stopped::Nothing, .. }) => "freeze",
-            InvocationFault::FreezesAfter(_, Freeze { stopped: Stopped::Timers, .. }) => "freeze-stops-timers",
-            InvocationFault::FreezesAfter(_, Freeze { stopped: Stopped::Clocks, .. }) => "freeze-stops-clocks",
-            InvocationFault::Unheard => "lost-ack",
+            InvocationFault::None => None,
+            InvocationFault::KilledAfter(_) => Some(RunFault::Kill),
+            InvocationFault::FrozenAfter(_, freeze) => Some(match freeze.stopped {
+                Stopped::Nothing => RunFault::Freeze,
+                Stopped::Timers => RunFault::FreezeStopsTimers,
+                Stopped::Clocks => RunFault::FreezeStopsClocks,
+            }),
+            InvocationFault::ResponseLost => Some(RunFault::LostAck),
         }
     }
 }
@@ -87,17 +84,16 @@ impl InvocationFault {
 pub struct FaultyInvocation<F, S> {
     work: Option<Pin<Box<F>>>,
     fault: InvocationFault,
-    /// Told of each moment: an invocation may be over before its fault strikes.
-    told: S,
+    /// Called at each [`Moment`]: an invocation may end before its fault.
+    on_moment: S,
     began: Instant,
     polls: u32,
     frozen: Option<Pin<Box<Sleep>>>,
 }
 
 impl<F: Future, S: FnMut(Moment) + Unpin> FaultyInvocation<F, S> {
-    /// `work`, to which `fault` happens; `told` hears of it.
-    pub fn new(work: F, fault: InvocationFault, told: S) -> Self {
-        Self { work: Some(Box::pin(work)), fault, told, began: Instant::now(), polls: 0, frozen: None }
+    pub fn new(work: F, fault: InvocationFault, on_moment: S) -> Self {
+        Self { work: Some(Box::pin(work)), fault, on_moment, began: Instant::now(), polls: 0, frozen: None }
     }
 
     fn has_come(&self, when: When) -> bool {
@@ -109,7 +105,7 @@ impl<F: Future, S: FnMut(Moment) + Unpin> FaultyInvocation<F, S> {
 }
 
 impl<F: Future, S: FnMut(Moment) + Unpin> Future for FaultyInvocation<F, S> {
-    /// None if it died.
+    /// `None` if it was killed.
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -118,39 +114,40 @@ impl<F: Future, S: FnMut(Moment) + Unpin> Future for FaultyInvocation<F, S> {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(()) => {
                     self.frozen = None;
-                    (self.told)(Moment::Resumed);
+                    (self.on_moment)(Moment::Resumed);
                 }
             }
         }
         self.polls += 1;
         match self.fault {
-            InvocationFault::DiesAfter(when) if self.has_come(when) => {
-                (self.told)(Moment::Struck);
+            InvocationFault::KilledAfter(when) if self.has_come(when) => {
+                (self.on_moment)(Moment::Faulted);
                 self.work = None;
                 return Poll::Ready(None);
             }
-            InvocationFault::FreezesAfter(when, freeze) if self.has_come(when) => {
-                (self.told)(Moment::Struck);
-                self.fault = InvocationFault::Lives;
+            InvocationFault::FrozenAfter(when, freeze) if self.has_come(when) => {
+                (self.on_moment)(Moment::Faulted);
+                self.fault = InvocationFault::None;
                 let mut sleep = Box::pin(tokio::time::sleep(freeze.time));
-                // Registers the wake-up; the work is not polled meanwhile, whatever wakes it.
+                // Registers the waker. The work is not polled during the freeze, also if it is
+                // woken.
                 if sleep.as_mut().poll(context).is_pending() {
                     self.frozen = Some(sleep);
                     return Poll::Pending;
                 }
             }
-            InvocationFault::Lives
-            | InvocationFault::Unheard
-            | InvocationFault::DiesAfter(_)
-            | InvocationFault::FreezesAfter(..) => {}
+            InvocationFault::None
+            | InvocationFault::ResponseLost
+            | InvocationFault::KilledAfter(_)
+            | InvocationFault::FrozenAfter(..) => {}
         }
-        (self.told)(Moment::Polled);
+        (self.on_moment)(Moment::Polled);
         match &mut self.work {
             None => Poll::Ready(None),
             Some(work) => {
                 let polled = work.as_mut().poll(context).map(Some);
                 if self.polls == 1 {
-                    (self.told)(Moment::Begun);
+                    (self.on_moment)(Moment::Begun);
                 }
                 polled
             }
@@ -170,20 +167,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_invocation_lives_dies_between_awaits_or_sleeps_and_goes_on() {
-        assert_eq!(FaultyInvocation::new(steps(5), InvocationFault::Lives, |_| {}).await, Some(5));
+    async fn invocation_completes_is_killed_or_resumes_after_freeze() {
+        assert_eq!(FaultyInvocation::new(steps(5), InvocationFault::None, |_| {}).await, Some(5));
         let began = Instant::now();
-        assert_eq!(FaultyInvocation::new(steps(5), InvocationFault::DiesAfter(When::Polls(3)), |_| {}).await, None);
+        assert_eq!(FaultyInvocation::new(steps(5), InvocationFault::KilledAfter(When::Polls(3)), |_| {}).await, None);
         assert_eq!(began.elapsed(), Duration::from_secs(3));
         let began = Instant::now();
         let mut moments = Vec::new();
         let freeze = Freeze { time: Duration::from_secs(600), stopped: Stopped::Nothing };
-        let fault = InvocationFault::FreezesAfter(When::Time(Duration::from_secs(2)), freeze);
+        let fault = InvocationFault::FrozenAfter(When::Time(Duration::from_secs(2)), freeze);
         let frozen = FaultyInvocation::new(steps(5), fault, |moment| {
             moments.extend((moment != Moment::Polled).then_some(moment))
         })
         .await;
-        assert_eq!((frozen, moments), (Some(5), vec![Moment::Begun, Moment::Struck, Moment::Resumed]));
+        assert_eq!((frozen, moments), (Some(5), vec![Moment::Begun, Moment::Faulted, Moment::Resumed]));
         assert!(began.elapsed() >= Duration::from_secs(603), "{:?}", began.elapsed());
     }
 }

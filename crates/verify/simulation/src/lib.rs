@@ -1,31 +1,37 @@
-//! The real worker, serving side and sender, on real SDK clients, over the embedded table and bucket, in one thread with paused time:
-//! everything that can go wrong goes wrong by seed, and the invariants are checked at every step.
+//! Deterministic simulation: the real worker, serving function and sender on real SDK clients, over
+//! the embedded table and bucket, in one thread with paused time. Faults are drawn by seed, and the
+//! invariants are checked at every step.
 //!
 //! # Layout
 //!
 //! | Where | What |
 //! |---|---|
 //! | [`run`] | one run: a seed in, a report out |
-//! | `actors` | who does what: workers, readers, producers, an operator, another language's helper |
-//! | [`wire`] | every request that arrives: applied, checked, written into the trace |
+//! | `actors` | workers, readers, producers, an editor, an operator, a foreign writer |
+//! | [`wire`] | the connection to the services: applies, checks and traces every request |
 //! | [`check`] | the invariants I1–I7 |
-//! | [`profile`] | what a seed's run is like: which faults are on, how many pages and workers there are |
-//! | [`sabotage`] | the protocol without one of its guards, to see that it is missed |
-//! | [`queues`] | SQS by seed: at least once, in any order |
-//! | [`site`] | the tenants' sites: pages whose revision only grows |
-//! | [`faulty_invocation`] | invocations that die or freeze between two awaits |
-//! | [`machine`] | a sandbox's own clock |
+//! | [`profile`] | the settings of a run: faults, pages, workers |
+//! | [`faults`] | the faults of a run and their names |
+//! | [`guards`] | the protocol without one of its guards: a check must fail |
+//! | [`known`] | every name that a report may contain |
+//! | [`queues`] | SQS by seed: at-least-once delivery in any order |
+//! | [`site`] | the tenants' sites: pages with increasing revisions |
+//! | [`faulty_invocation`] | invocations that are killed or frozen at an await |
+//! | [`machine`] | the clocks of a sandbox |
 //! | `branches` | which branches of the protocol a run takes |
-//! | [`store`], [`rows`], [`pages`] | what the checker looks at |
+//! | [`store`], [`rows`], [`pages`] | the state that the checker reads |
 //!
-//! [`load`] is another matter: many changes in real time, to see that workers keep up and lose nothing.
+//! [`load`] is a load test: many changes in real time, none of which may be lost.
 //!
 //! The same seed gives the same trace, in any process.
 
 mod actors;
 mod branches;
 pub mod check;
+pub mod faults;
 pub mod faulty_invocation;
+pub mod guards;
+pub mod known;
 pub mod load;
 pub mod machine;
 pub mod pages;
@@ -33,7 +39,6 @@ pub mod profile;
 pub mod queues;
 pub mod rows;
 pub mod run;
-pub mod sabotage;
 pub mod site;
 pub mod store;
 pub mod wire;

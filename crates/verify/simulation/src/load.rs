@@ -1,5 +1,5 @@
-//! Load in real time: editors change pages far more often than expected, one message in ten is fired twice, workers keep up, and
-//! nothing is lost.
+//! Load test in real time: pages change far more often than expected, every tenth message is sent
+//! twice, and no change may be lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ use everfresh_local::stack;
 use everfresh_worker::Worker;
 use tokio::sync::watch;
 
-use crate::site::{self, Manner, Sites};
+use crate::site::{self, SiteProfile, Sites};
 
 const CONFIG: &str = r#"
 [tenant.acme]
@@ -36,46 +36,39 @@ path       = "/p/{id}"
 revalidate = "60s"
 "#;
 
-/// How much.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Changes a second.
+    /// Changes per second.
     pub rate: u32,
-    /// For how long.
     pub time: Duration,
-    /// How many pages they are spread over.
     pub pages: u32,
 }
 
-/// What came of it.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct LoadReport {
-    /// Messages that were sent, double fires included.
+    /// Sent messages, double fires included.
     pub messages: u64,
-    /// Double fires among them.
     pub double_fires: u64,
-    /// Versions that were published, unchanged ones included.
+    /// Published versions, unchanged ones included.
     pub commits: u64,
-    /// Messages that caused no render because another one covers them.
+    /// Messages without a render, because another commit covers them.
     pub duplicates_prevented: u64,
-    /// Pages that do not show their newest revision at the end.
+    /// Changes that no published version shows at the end.
     pub lost: u64,
-    /// Messages that were rejected.
     pub rejected: u64,
     /// Milliseconds from a change to its publication, by percentile.
     pub staleness_ms: BTreeMap<String, u64>,
-    /// How long it took, draining included.
+    /// Duration, including the time until the queue is empty.
     pub seconds: f64,
 }
 
-/// Runs it.
 pub async fn run(load: Load) -> anyhow::Result<LoadReport> {
     let clock = Clock::system();
     let engines = Engines::memory(clock.clone()).await?;
     let clients = InProcess::new(engines, Faults::none()).clients(clock, ClientTimeouts::WORKER);
     let stack = stack::provision(&clients, 400).await?;
     let config = Config::parse(CONFIG)?;
-    let sites = Sites::new(1, Manner { failing: 0, slowest_ms: 40, cached: 0 });
+    let sites = Sites::new(1, SiteProfile { failing: 0, slowest_ms: 40, cached: 0 });
     let worker = Arc::new(worker(&config, &clients, &stack, &sites));
     let total = Arc::new(Mutex::new(Metrics::default()));
     let (stop, stopped) = watch::channel(false);
@@ -104,7 +97,7 @@ pub async fn run(load: Load) -> anyhow::Result<LoadReport> {
         tokio::spawn(watch_pages(pages(&config, load.pages)?, clients.clone(), stack.clone(), changes.clone()));
     let (messages, double_fires) = produce(load, &clients, &stack, &sites, &changes).await?;
     drain(&clients, &stack).await?;
-    // The watcher looks once a moment; what was published last must be seen too.
+    // The watcher polls; it must see the last published version too.
     tokio::time::sleep(Duration::from_secs(2)).await;
     stop.send_replace(true);
     working.await?;
@@ -126,7 +119,6 @@ pub async fn run(load: Load) -> anyhow::Result<LoadReport> {
     })
 }
 
-/// A change, and when readers could see it.
 #[derive(Clone, Debug)]
 struct Change {
     page: String,
@@ -136,7 +128,7 @@ struct Change {
 }
 
 fn pages(config: &Config, count: u32) -> anyhow::Result<Vec<PageKey>> {
-    let acme = config.tenant(&Tenant::parse("acme")?).ok_or_else(|| anyhow::anyhow!("no such tenant"))?;
+    let acme = config.tenant(&Tenant::parse("acme")?).ok_or_else(|| anyhow::anyhow!("unknown tenant"))?;
     (0..count).map(|number| Ok(acme.resolve(&format!("/p/{number}"))?.page)).collect()
 }
 
@@ -155,7 +147,8 @@ fn worker(config: &Config, clients: &Clients, stack: &Stack, sites: &Sites) -> W
     Worker::new(config.clone(), regenerator, clients, stack.clone(), 10)
 }
 
-/// Edits a page and says so, at an even rate; every tenth message is sent twice.
+/// Edits pages and sends a message for each edit at a constant rate; every tenth message is sent
+/// twice.
 async fn produce(
     load: Load,
     clients: &Clients,
@@ -186,7 +179,7 @@ async fn produce(
     Ok((messages, double_fires))
 }
 
-/// Looks at every page again and again, as readers do, and notes which changes it shows.
+/// Polls every page and records which changes are visible.
 async fn watch_pages(pages: Vec<PageKey>, clients: Clients, stack: Stack, changes: Arc<Mutex<Vec<Change>>>) {
     let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
     let mut shown: BTreeMap<String, u64> = BTreeMap::new();
@@ -224,13 +217,13 @@ async fn drain(clients: &Clients, stack: &Stack) -> anyhow::Result<()> {
     ];
     let end = Instant::now() + Duration::from_secs(600);
     while Instant::now() < end {
-        let asked = clients.sqs.get_queue_attributes().queue_url(&stack.queue);
-        let answer = asked.set_attribute_names(Some(names.to_vec())).send().await?;
-        let counts = answer.attributes.unwrap_or_default();
+        let request = clients.sqs.get_queue_attributes().queue_url(&stack.queue);
+        let response = request.set_attribute_names(Some(names.to_vec())).send().await?;
+        let counts = response.attributes.unwrap_or_default();
         if names.iter().all(|name| counts.get(name).is_some_and(|count| count == "0")) {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    anyhow::bail!("the queue does not become empty")
+    anyhow::bail!("messages left in the queue after 600 s")
 }

@@ -1,4 +1,4 @@
-//! A machine's clocks: AWS's time, wrong in the way of that machine.
+//! The clocks of a machine: AWS time with skew, drift, steps and stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,42 +7,41 @@ use std::time::{Duration, SystemTime};
 use everfresh_core::clock::Clock;
 use tokio::time::Instant;
 
-/// Any time before a run begins: the monotonic clock counts from there, and does not reach zero however long it stands still.
+/// The monotonic clock starts at this value, so that it stays positive after any stop.
 const BEFORE_START: Duration = Duration::from_secs(1_000_000);
 
-/// The clocks of one sandbox. Clones are the same clocks.
+/// The clocks of one sandbox. Clones share them.
 #[derive(Clone, Debug)]
 pub struct MachineClock {
     aws: Clock,
     started: Instant,
-    /// By how much both clocks gain, in millionths.
+    /// Drift of both clocks, in parts per million.
     drift_ppm: i64,
-    /// By how much the wall clock is ahead.
+    /// Wall clock minus AWS time, without drift.
     ahead_ms: Arc<AtomicI64>,
-    /// For how long the monotonic clock has stood still.
-    stood_ms: Arc<AtomicI64>,
+    /// Time for which the monotonic clock was stopped.
+    stopped_ms: Arc<AtomicI64>,
 }
 
 impl MachineClock {
-    /// A wall clock that is ahead of `aws` by so much, or behind, and drifts.
     pub fn new(aws: Clock, ahead_ms: i64, drift_ppm: i64) -> Self {
         let ahead_ms = Arc::new(AtomicI64::new(ahead_ms));
-        Self { aws, started: Instant::now(), drift_ppm, ahead_ms, stood_ms: Arc::default() }
+        Self { aws, started: Instant::now(), drift_ppm, ahead_ms, stopped_ms: Arc::default() }
     }
 
-    /// Somebody sets the wall clock.
+    /// Steps the wall clock.
     pub fn step(&self, by_ms: i64) {
         self.ahead_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
 
-    /// By how much the wall clock has been set.
+    /// Wall clock minus AWS time, without drift.
     pub fn ahead_ms(&self) -> i64 {
         self.ahead_ms.load(Ordering::Relaxed)
     }
 
-    /// The monotonic clock stood still for the last `ms`.
-    pub fn stood_still(&self, ms: i64) {
-        self.stood_ms.fetch_add(ms, Ordering::Relaxed);
+    /// The monotonic clock was stopped for the last `ms`.
+    pub fn monotonic_stopped(&self, ms: i64) {
+        self.stopped_ms.fetch_add(ms, Ordering::Relaxed);
     }
 
     /// The clocks as the code under test reads them.
@@ -51,7 +50,7 @@ impl MachineClock {
         Clock::with_monotonic(move || wall.wall(), move || monotonic.monotonic())
     }
 
-    /// The wall clock alone, by which the code under test then measures everything.
+    /// The wall clock alone: elapsed time is measured by it too.
     pub fn wall_clock(&self) -> Clock {
         let wall = self.clone();
         Clock::new(move || wall.wall())
@@ -65,7 +64,7 @@ impl MachineClock {
 
     fn monotonic(&self) -> Duration {
         let counted = BEFORE_START + self.started.elapsed();
-        let ahead_ms = self.drifted_ms() - self.stood_ms.load(Ordering::Relaxed);
+        let ahead_ms = self.drifted_ms() - self.stopped_ms.load(Ordering::Relaxed);
         let ahead = Duration::from_millis(ahead_ms.unsigned_abs());
         if ahead_ms < 0 { counted.saturating_sub(ahead) } else { counted + ahead }
     }

@@ -1,5 +1,5 @@
-//! `everfresh-simulate`: runs seeds, and says what did not hold.
-#![allow(clippy::print_stdout, reason = "what a command prints is its result")]
+//! `everfresh-simulate`: runs seeds and reports violations.
+#![allow(clippy::print_stdout, reason = "the report is the output")]
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -10,16 +10,16 @@ use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use everfresh_core::branches::Branch;
 use everfresh_core::domain::digest::Digest;
-use everfresh_local::faults::Fault;
+use everfresh_simulation::guards::Guard;
+use everfresh_simulation::known::Known;
 use everfresh_simulation::run::{Figures, Report, run};
-use everfresh_simulation::sabotage::Sabotage;
 
 #[derive(Debug, Parser)]
 #[command(
-    about = "Runs the real code under every fault there is, by seed, and checks the invariants after every write, answer and ack"
+    about = "Runs the real code under faults drawn by seed, and checks the invariants after every write, response and ack"
 )]
 struct Args {
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 100)]
     seeds: u64,
 
@@ -27,17 +27,22 @@ struct Args {
     #[arg(long, default_value_t = 0)]
     from: u64,
 
-    /// Run this seed alone and print every step
+    /// Run only this seed and print every step
     #[arg(long)]
     replay: Option<u64>,
 
-    /// Take this guard away; then a violation is what is looked for
+    /// Remove this guard, and stop at the first violation
     #[arg(long, value_enum)]
-    without: Option<Sabotage>,
+    without: Option<Guard>,
 
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
+
+    /// Print the names of all faults, guards, properties, outcomes, refusals and branches, and run
+    /// nothing
+    #[arg(long)]
+    list: bool,
 
     /// Print one JSON document
     #[arg(long)]
@@ -45,13 +50,17 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    // Renderers that panic are part of the game; their backtraces are not.
+    // Renderers panic as an injected fault; their messages are not printed.
     std::panic::set_hook(Box::new(|panic| {
         if panic.payload().downcast_ref::<&str>() != Some(&"a bug in the renderer") {
             eprintln!("{panic}");
         }
     }));
     let args = Args::parse();
+    if args.list {
+        list(args.json);
+        return ExitCode::SUCCESS;
+    }
     let done = match args.replay {
         Some(seed) => replay(seed, args.without),
         None => seeds(&args),
@@ -66,7 +75,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn replay(seed: u64, without: Option<Sabotage>) -> anyhow::Result<bool> {
+fn list(json: bool) {
+    let known = Known::all();
+    if json {
+        println!("{}", serde_json::json!({"known": known}));
+        return;
+    }
+    for (kind, names) in known.kinds() {
+        println!("{kind}");
+        for name in names {
+            println!("  {name}");
+        }
+    }
+}
+
+fn replay(seed: u64, without: Option<Guard>) -> anyhow::Result<bool> {
     let report = run(seed, without, true)?;
     if let Some(profile) = &report.profile {
         println!("{profile:#?}");
@@ -101,7 +124,7 @@ fn seeds(args: &Args) -> anyhow::Result<bool> {
             total.2.insert(seed, report.trace.clone());
             if !report.violations.is_empty() {
                 total.1.push((seed, report));
-                // One is enough to know that a guard is missed.
+                // One violation shows that the missing guard is found.
                 if args.without.is_some() {
                     next.store(end, Ordering::Relaxed);
                 }
@@ -115,10 +138,10 @@ fn seeds(args: &Args) -> anyhow::Result<bool> {
         let threads: Vec<_> = (0..args.threads.max(1)).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(done) => done,
-            Err(_) => anyhow::bail!("a run panicked"),
+            Err(_) => anyhow::bail!("a thread panicked"),
         })
     })?;
-    let Ok((figures, mut broken, traces)) = total.into_inner() else { anyhow::bail!("a run panicked") };
+    let Ok((figures, mut broken, traces)) = total.into_inner() else { anyhow::bail!("a thread panicked") };
     broken.sort_by_key(|(seed, _)| *seed);
     if args.json {
         println!("{}", json(&figures, &broken, &traces));
@@ -129,28 +152,25 @@ fn seeds(args: &Args) -> anyhow::Result<bool> {
 }
 
 fn json(figures: &Figures, broken: &[(u64, Report)], traces: &BTreeMap<u64, String>) -> serde_json::Value {
-    let guards: Vec<_> = Sabotage::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
-    let guards: Vec<_> = guards.iter().map(|guard| guard.get_name()).collect();
-    let branches: Vec<_> = Branch::ALL.iter().map(|branch| branch.name()).collect();
     let trace = Digest::of(format!("{traces:?}").as_bytes()).to_string();
     let broken: Vec<_> = broken
         .iter()
         .map(|(seed, report)| {
             let first = &report.violations[0];
-            serde_json::json!({"seed": seed, "property": format!("{:?}", first.property), "what": first.what})
+            serde_json::json!({"seed": seed, "property": first.property.name(), "what": first.what})
         })
         .collect();
     serde_json::json!({
-        "runs": figures.runs, "fewest_workers": figures.fewest_workers, "fewest_messages": figures.fewest_messages, "steps": figures.steps, "messages": figures.messages, "commits": figures.commits,
+        "runs": figures.runs, "fewest_workers": figures.fewest_workers, "fewest_messages": figures.fewest_messages,
+        "steps": figures.steps, "messages": figures.messages, "commits": figures.commits,
         "renders": figures.renders, "reads": figures.reads, "dead_letters": figures.dead_letters,
         "faults": figures.faults, "outcomes": figures.outcomes, "cancellations": figures.cancellations,
         "checks": figures.checks, "branches": figures.branches, "broken": broken, "trace": trace,
-        // What there is, for whoever lists it.
-        "known": {"guards": guards, "faults": Fault::KINDS, "branches": branches},
+        "known": Known::all(),
     })
 }
 
-fn print(figures: &Figures, broken: &[(u64, Report)], without: Option<Sabotage>) {
+fn print(figures: &Figures, broken: &[(u64, Report)], without: Option<Guard>) {
     let Figures { runs, steps, messages, commits, renders, reads, dead_letters, .. } = figures;
     println!(
         "{runs} runs, {steps} requests, {messages} messages, {renders} renders, {commits} commits, {reads} reads, {dead_letters} dead letters"
@@ -175,17 +195,17 @@ fn print(figures: &Figures, broken: &[(u64, Report)], without: Option<Sabotage>)
         }
         println!("  replay: {}", replay_command(*seed, without));
     }
-    println!("\n{} of {runs} runs broke something", broken.len());
+    println!("\n{} of {runs} runs with violations", broken.len());
 }
 
-/// Also those that were never taken.
+/// With zero for branches that were never taken.
 fn every_branch(taken: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = Branch::ALL.iter().map(|branch| (branch.name().to_owned(), 0)).collect();
     all.extend(taken.clone());
     all
 }
 
-fn replay_command(seed: u64, without: Option<Sabotage>) -> String {
+fn replay_command(seed: u64, without: Option<Guard>) -> String {
     let guard = without.and_then(|guard| guard.to_possible_value());
     let guard = guard.map(|value| format!(" --without {}", value.get_name())).unwrap_or_default();
     format!("scripts/simulate --replay {seed}{guard}")

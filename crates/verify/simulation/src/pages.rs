@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use everfresh_core::config::Config;
 use everfresh_core::domain::page_key::{KeyLayout, PageKey};
 
-/// Two tenants with the same paths, and routes of both recipes; pages that grow old within a run, and one that does not, so that nothing
-/// comes after its last change.
+/// Two tenants with the same paths; routes with and without history; pages that expire within a
+/// run, and one route that does not, so that no request follows its last change.
 pub const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
@@ -41,7 +41,7 @@ revalidate = "1d"
 gate       = { must_contain = "</html>" }
 "#;
 
-/// The pages that are visited, edited and requested: of both tenants, and of each route.
+/// Pages of both tenants and of each route.
 const PATHS: [(&str, &str); 12] = [
     ("www.acme.example", "/p/1"),
     ("www.acme.example", "/p/2"),
@@ -66,7 +66,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// So many pages of `config`, whichever chance picks.
+    /// `count` random pages of `config`.
     pub fn new(config: &Config, count: usize, rng: &mut fastrand::Rng) -> Self {
         let mut paths = PATHS;
         rng.shuffle(&mut paths);
@@ -81,17 +81,16 @@ impl Pages {
         pages
     }
 
-    /// One of them.
+    /// A random page.
     pub fn any(&self, rng: &mut fastrand::Rng) -> &PageKey {
         &self.keys[rng.usize(0..self.keys.len())].1
     }
 
-    /// The page of this name.
     pub fn by_name(&self, name: &str) -> Option<PageKey> {
         self.keys.iter().find(|(known, _)| known == name).map(|(_, page)| page.clone())
     }
 
-    /// The page whose partition that is.
+    /// The name of the page with this partition.
     pub fn by_pk(&self, pk: &str) -> Option<String> {
         self.name_of.get(pk).cloned()
     }
@@ -101,7 +100,6 @@ impl Pages {
         self.pk_of.iter()
     }
 
-    /// All pages.
     pub fn keys(&self) -> impl Iterator<Item = &PageKey> {
         self.keys.iter().map(|(_, page)| page)
     }

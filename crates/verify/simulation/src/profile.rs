@@ -1,6 +1,7 @@
-//! What one run is like. Each seed draws which faults are on and how often they happen, how many pages and workers there are, and how long
-//! a render takes beside a lease and a claim. One mix for all seeds would have a little of everything and never much of anything: states
-//! that take three rare events would be met once in ten thousand runs.
+//! The settings of one run, drawn by seed: which faults are on and how often they happen, the
+//! number of pages and workers, and the duration of renders relative to leases and claims. One mix
+//! for all seeds would have few faults of every kind: a state that needs three rare events would be
+//! reached once in ten thousand runs.
 
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use everfresh_core::config::Ladder;
 use everfresh_local::faults::{Fault, Rates};
 
 use crate::queues::VISIBILITY_MS;
-use crate::site::Manner;
+use crate::site::SiteProfile;
 
-/// The fewest workers of a run.
 pub const LEAST_WORKERS: u32 = 3;
-/// The fewest messages that producers send in a run.
+/// Messages of producers.
 pub const LEAST_MESSAGES: u32 = 20;
 
-/// Calls whose failures come in bursts, so that all of the SDK's tries fail. A pair is what the code asks when it does not know.
+/// Calls that fail in bursts, so that all retries of the SDK fail. The second call of a pair is the
+/// read after an unknown result.
 const BURSTS: [&[&str]; 8] = [
     &["PutItem"],
     &["PutItem", "GetItem"],
@@ -27,82 +28,76 @@ const BURSTS: [&[&str]; 8] = [
     &["PutObject"],
 ];
 
-/// A run's settings. `Debug` is what a replay prints.
+/// The settings of a run. A replay prints its `Debug` form.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Workers that run at once.
+    /// Concurrent workers.
     pub workers: u32,
-    /// Pages, of both tenants.
+    /// Pages of both tenants.
     pub pages: usize,
     /// Messages of producers.
     pub messages: u32,
-    /// Readers that run at once.
+    /// Concurrent readers.
     pub readers: u64,
-    /// The largest batch that a worker receives.
+    /// Maximum batch size.
     pub batch: usize,
-    /// Of 256 messages, so many are handed out twice.
+    /// Messages delivered twice, of 256.
     pub duplicates: u8,
-    /// Time-outs, leases and claims.
+    /// Timeouts, leases and claims.
     pub ladder: Ladder,
-    /// How long renders take, and how many fail.
-    pub manner: Manner,
-    /// What happens to calls, in calls out of ten thousand.
+    /// Duration and failures of renders.
+    pub site: SiteProfile,
+    /// Faults of AWS calls, of ten thousand calls.
     pub rates: Rates,
-    /// Operations that fail many times in a row.
+    /// Operations that fail in bursts.
     pub bursts: &'static [&'static str],
-    /// For how long at a time DynamoDB fails to write leases, and then for as long does not; none if it always writes them.
+    /// DynamoDB alternately fails to write leases and succeeds, each for this time.
     pub lease_outage_ms: Option<u64>,
-    /// Whether DynamoDB forgets a transaction's token at once, and not after ten minutes.
+    /// Whether DynamoDB ignores client request tokens, as it does after ten minutes.
     pub forgets_tokens: bool,
-    /// What happens to invocations, of a hundred.
     pub invocations: Invocations,
-    /// The workers' clocks.
     pub clocks: Clocks,
-    /// The longest pause between two acts of the operator; none if there is no operator.
+    /// Maximum pause between two operator commands.
     pub operator_ms: Option<u64>,
-    /// The longest pause between two commits of a foreign writer; none if there is none.
+    /// Maximum pause between two commits of a foreign writer.
     pub foreign_ms: Option<u64>,
-    /// The longest pause between two losses of a stored body; none if the bucket keeps everything.
+    /// Maximum pause between two losses of a stored body.
     pub object_loss_ms: Option<u64>,
-    /// Until when CloudFront and EventBridge cannot be reached, since the beginning.
+    /// Until this time since the start CloudFront and EventBridge are unreachable.
     pub notification_outage_ms: Option<u64>,
-    /// Whether a second deployment replaces the first one while they run.
+    /// Whether a second deployment replaces the first one during the run.
     pub deployment: bool,
-    /// Whether a sender with another configuration computes other pages.
-    pub other_pages: bool,
+    /// Whether a sender has another configuration and computes other pages.
+    pub configuration_skew: bool,
 }
 
-/// Of a hundred invocations, so many meet each fault.
+/// Faults of invocations, of a hundred each.
 #[derive(Clone, Copy, Debug)]
 pub struct Invocations {
-    /// The process is gone.
     pub killed: u8,
-    /// They do their work, and Lambda never hears of it.
-    pub unheard: u8,
-    /// The sandbox is frozen for a while.
+    /// The invocation completes, but its response is lost.
+    pub response_lost: u8,
     pub frozen: u8,
-    /// Of a hundred frozen ones, so many have timers that did not run meanwhile.
+    /// Of a hundred freezes, those that stop timers.
     pub timers_stopped: u8,
-    /// The longest freeze.
     pub longest_freeze_s: u64,
 }
 
-/// How the workers' clocks are wrong.
+/// Errors of the workers' clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Clocks {
-    /// By how much they are ahead or behind when a sandbox starts.
+    /// Maximum skew at the start of a sandbox.
     pub skew_ms: i64,
-    /// How fast they may run away, in millionths.
+    /// Maximum drift, in parts per million.
     pub drift_ppm: i64,
-    /// Of ten thousand polls of an invocation, at so many the wall clock is set.
+    /// Wall clock steps, of ten thousand polls of an invocation.
     pub steps: u32,
 }
 
 impl Profile {
-    /// The profile of a seed.
     pub fn draw(seed: u64) -> Self {
         let rng = &mut fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1));
-        // Many workers on few pages, which are frozen often: they overtake each other.
+        // Many workers on few pages with frequent freezes: workers overtake each other.
         let crowded = rng.bool();
         let workers = LEAST_WORKERS + if crowded { 5 } else { [0, 1, 2, 5][rng.usize(0..4)] };
         let pages = if crowded { rng.usize(1..=2) } else { [1, 2, 5, 5, 12][rng.usize(0..5)] };
@@ -114,7 +109,7 @@ impl Profile {
             batch: if crowded { rng.usize(1..=3) } else { [1, 3, 10, 10][rng.usize(0..4)] },
             duplicates: [0, 8, 60][rng.usize(0..3)],
             ladder: ladder(rng),
-            manner: Manner {
+            site: SiteProfile {
                 failing: if crowded { [60, 400][rng.usize(0..2)] } else { [0, 60, 400][rng.usize(0..3)] },
                 slowest_ms: [50, 2_000, 15_000, 20_000, 45_000][rng.usize(0..5)],
                 cached: [0, 0, 0, 70][rng.usize(0..4)],
@@ -126,14 +121,14 @@ impl Profile {
             forgets_tokens: rng.u8(0..3) == 0,
             invocations: Invocations {
                 killed: [0, 8, 15][rng.usize(0..3)],
-                unheard: [0, 4, 8][rng.usize(0..3)],
+                response_lost: [0, 4, 8][rng.usize(0..3)],
                 frozen: if crowded { 60 } else { [0, 8, 30, 60][rng.usize(0..4)] },
                 timers_stopped: if crowded { 100 } else { [0, 50, 100][rng.usize(0..3)] },
                 longest_freeze_s: [60, 120, 300, 900][rng.usize(0..4)],
             },
             clocks: Clocks {
                 skew_ms: [0, 2_000, 60_000][rng.usize(0..3)],
-                // Up to what the workers allow for.
+                // Up to the drift that the workers allow for.
                 drift_ppm: [0, 0, 300, 9_900][rng.usize(0..4)],
                 steps: [0, 0, 20, 200][rng.usize(0..4)],
             },
@@ -142,24 +137,24 @@ impl Profile {
             object_loss_ms: sometimes(rng, &[20_000, 90_000]),
             notification_outage_ms: (rng.u8(0..3) == 0).then(|| rng.u64(60_000..240_000)),
             deployment: rng.u8(0..4) == 0,
-            other_pages: rng.u8(0..6) == 0,
+            configuration_skew: rng.u8(0..6) == 0,
         }
     }
 
-    /// How long the function may run.
+    /// The function timeout.
     pub fn time_out(&self) -> Duration {
         Duration::from_millis(self.ladder.function_timeout_ms)
     }
 }
 
-/// One of these, or in every second profile nothing.
+/// One of these values in half of the profiles.
 fn sometimes(rng: &mut fastrand::Rng, values: &[u64]) -> Option<u64> {
     let value = values[rng.usize(0..values.len())];
     rng.bool().then_some(value)
 }
 
-/// A function of a minute, or one that is shorter than its leases; leases that every long render has to renew,
-/// also within ε.
+/// A function timeout of a minute, or one shorter than the lease; leases that every long render has
+/// to renew, also with a lease shorter than epsilon.
 fn ladder(rng: &mut fastrand::Rng) -> Ladder {
     let usual = Ladder {
         render_deadline_ms: 50_000,
@@ -178,7 +173,7 @@ fn ladder(rng: &mut fastrand::Rng) -> Ladder {
     }
 }
 
-/// How often each fault happens to a call: a kind is off, seldom or often.
+/// The rate of each fault of AWS calls: off, rare or frequent.
 fn rates(rng: &mut fastrand::Rng) -> Rates {
     let most = [0, 20, 100, 300][rng.usize(0..4)];
     let time = |rng: &mut fastrand::Rng, most_ms| Duration::from_millis(rng.u64(50..=most_ms));
@@ -202,14 +197,14 @@ fn rates(rng: &mut fastrand::Rng) -> Rates {
     Rates(faults.into_iter().map(weigh).filter(|(_, rate)| *rate > 0).collect())
 }
 
-/// By how much a wall clock is set: from a second to ten minutes, forward or back, as often by little as by much.
+/// A clock step: one second to ten minutes, forward or back, evenly over orders of magnitude.
 pub fn step_ms(rng: &mut fastrand::Rng) -> i64 {
     let most_ms = (1_000i64 << rng.u32(1..10)).min(600_000);
     let by_ms = rng.i64(1_000..=most_ms);
     if rng.bool() { by_ms } else { -by_ms }
 }
 
-/// Faults of which each of a burst is one.
+/// A random fault for a burst.
 pub fn burst_fault(rng: &mut fastrand::Rng) -> Fault {
     let faults =
         [Fault::FailBefore, Fault::FailAfter, Fault::LoseResponse, Fault::Cut, Fault::Throttle, Fault::NotifyBackoff];
@@ -221,16 +216,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ladders_fit_together_and_enough_runs_have_each_trait() {
+    fn profiles_are_valid_and_rare_settings_occur() {
         let profiles: Vec<Profile> = (0..1000).map(Profile::draw).collect();
         for profile in &profiles {
             profile.ladder.check().unwrap();
             assert!(profile.workers >= LEAST_WORKERS && profile.messages >= LEAST_MESSAGES);
         }
-        let share = |such: fn(&Profile) -> bool| profiles.iter().filter(|profile| such(profile)).count();
-        assert!(share(|profile| profile.pages == 1 && profile.workers > 5) > 50);
-        assert!(share(|profile| profile.rates.0.is_empty()) > 100);
-        assert!(share(|profile| profile.object_loss_ms.is_some()) > 300);
-        assert!(share(|profile| profile.other_pages) > 100);
+        let count = |matches: fn(&Profile) -> bool| profiles.iter().filter(|profile| matches(profile)).count();
+        assert!(count(|profile| profile.pages == 1 && profile.workers > 5) > 50);
+        assert!(count(|profile| profile.rates.0.is_empty()) > 100);
+        assert!(count(|profile| profile.object_loss_ms.is_some()) > 300);
+        assert!(count(|profile| profile.configuration_skew) > 100);
     }
 }

@@ -1,4 +1,4 @@
-//! Rows as DynamoDB writes them in JSON.
+//! Rows in DynamoDB JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,28 @@ use serde_json::Value;
 /// A partition's rows by their sort keys.
 pub type Rows = BTreeMap<String, Value>;
 
-/// A text attribute; empty if it is not there.
+/// A string attribute; empty if absent.
 pub fn text(row: &Value, name: &str) -> String {
     row[name]["S"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A number attribute.
 pub fn number(row: &Value, name: &str) -> Option<u64> {
     row[name]["N"].as_str()?.parse().ok()
 }
 
-/// A text attribute, if it is there.
+/// A string attribute.
 pub fn some_text(row: &Value, name: &str) -> Option<String> {
     row[name]["S"].as_str().map(str::to_owned)
 }
 
-/// META as its readers see it: where it points at another language's version row, that row says what is published.
+/// META as readers see it: if it references a foreign version row, the content of that row.
 pub fn meta_of(rows: &Rows) -> Option<Value> {
     let meta = rows.get("META")?;
     let pointer = some_text(meta, "current_sk").filter(|sk| Version::of_sk(sk).is_none());
     let Some(sk) = pointer else { return Some(meta.clone()) };
-    let mut pointed = rows.get(&sk).cloned().unwrap_or_default();
+    let mut referenced = rows.get(&sk).cloned().unwrap_or_default();
     for own in ["version", "current_sk"] {
-        pointed[own] = meta[own].clone();
+        referenced[own] = meta[own].clone();
     }
-    Some(pointed)
+    Some(referenced)
 }

@@ -1,4 +1,4 @@
-//! One run: a seed in, everything that happened out.
+//! One run: a seed in, a report out.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,73 +15,66 @@ use everfresh_local::stack;
 use crate::actors;
 use crate::branches;
 use crate::check::{Actor, Checker, Property, Violation};
+use crate::faults::RunFault;
+use crate::guards::Guard;
 use crate::pages::{CONFIG, Pages};
 use crate::profile::{Profile, burst_fault};
 use crate::queues::Queues;
-use crate::sabotage::Sabotage;
 use crate::site::Sites;
 use crate::store::Store;
 use crate::wire::Wire;
 
-/// When a simulation begins, by AWS's clock.
+/// AWS time at the start of a run.
 const START_MS: u64 = 1_763_270_000_000;
 
-/// How long things go wrong.
+/// The chaos phase, in which faults happen.
 pub const CHAOS: Duration = Duration::from_secs(300);
 
-/// How long everything may take to come to rest afterwards.
-const LONGEST: Duration = Duration::from_secs(48 * 3600);
+/// The time to empty the queues afterwards.
+const DRAIN_LIMIT: Duration = Duration::from_secs(48 * 3600);
 
-/// What a run was like.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What did not hold.
     pub violations: Vec<Violation>,
-    /// The hash of everything that arrived anywhere, and when.
+    /// The hash of all requests with their times.
     pub trace: String,
-    /// What the run was like.
     pub profile: Option<Profile>,
-    /// A line per step, if asked for.
+    /// One line per step, only if verbose.
     pub lines: Vec<String>,
-    /// What happened how often.
     pub figures: Figures,
 }
 
-/// What happened how often.
+/// Counts of one run or of several.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Runs.
     pub runs: u64,
-    /// Of all runs, how few workers one had.
+    /// Minimum over all runs.
     pub fewest_workers: Option<u32>,
-    /// Of all runs, how few messages came from producers in one.
+    /// Minimum of messages from producers over all runs.
     pub fewest_messages: Option<u32>,
-    /// Requests that arrived at a service.
+    /// Requests to services.
     pub steps: u64,
-    /// Messages that a queue took.
     pub messages: u64,
-    /// Versions that were published.
+    /// Published versions.
     pub commits: u64,
-    /// Renders that began.
     pub renders: u64,
-    /// Pages that readers asked for.
+    /// Requests of readers.
     pub reads: u64,
-    /// Letters in the dead-letter queue at the end.
+    /// In the dead-letter queue at the end.
     pub dead_letters: u64,
-    /// Faults by kind, fates of invocations among them.
+    /// Faults by name.
     pub faults: BTreeMap<String, u64>,
-    /// What became of messages.
+    /// Outcomes of messages by name.
     pub outcomes: BTreeMap<String, u64>,
-    /// What DynamoDB refused, and over which row.
+    /// Refusals of DynamoDB by error and row.
     pub cancellations: BTreeMap<String, u64>,
-    /// Checks by property.
     pub checks: BTreeMap<String, u64>,
-    /// Branches of the protocol.
+    /// Branches of the protocol by name.
     pub branches: BTreeMap<String, u64>,
 }
 
 impl Figures {
-    /// Adds another run's.
     pub fn add(&mut self, other: &Figures) {
         self.runs += other.runs;
         self.fewest_workers = self.fewest_workers.into_iter().chain(other.fewest_workers).min();
@@ -107,7 +100,7 @@ impl Figures {
     }
 }
 
-/// The world that the actors share.
+/// The state that the actors share.
 pub(crate) struct Sim {
     pub(crate) seed: u64,
     pub(crate) profile: Profile,
@@ -125,15 +118,16 @@ pub(crate) struct Sim {
 
 #[derive(Default)]
 struct Tally {
-    faults: Vec<Faults>,
-    happened: BTreeMap<String, u64>,
+    /// Faults of AWS calls, one source per client.
+    call_faults: Vec<Faults>,
+    run_faults: BTreeMap<RunFault, u64>,
     outcomes: BTreeMap<String, u64>,
     branches: BTreeMap<String, u64>,
     reads: u64,
 }
 
 impl Sim {
-    async fn new(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<Self> {
+    async fn new(seed: u64, without: Option<Guard>, verbose: bool) -> anyhow::Result<Self> {
         let profile = Profile::draw(seed);
         let mut rng = fastrand::Rng::with_seed(seed);
         let started = tokio::time::Instant::now();
@@ -141,7 +135,7 @@ impl Sim {
         let engines = Engines::memory(clock.clone()).await?;
         let config = Config::parse(CONFIG)?;
         let pages = Arc::new(Pages::new(&config, profile.pages, &mut rng));
-        let sites = Sites::new(rng.u64(..), profile.manner);
+        let sites = Sites::new(rng.u64(..), profile.site);
         let queues = Queues::new(clock.clone(), profile.duplicates);
         if let Some(ms) = profile.notification_outage_ms {
             engines.subscribers().outage_until(START_MS + ms);
@@ -149,8 +143,8 @@ impl Sim {
         let store = Store::new(engines.clone(), clock.clone());
         let checker = Checker::new(store, pages.clone(), sites.clone(), queues.clone())
             .with_clock_steps(profile.clocks.steps > 0);
-        let wire = Wire::new(engines, queues.clone(), checker.clone(), clock.clone(), sabotage, tell).with(&profile);
-        let clean = wire.way(Actor::Operator, Faults::none()).clients(clock.clone(), ClientTimeouts::WORKER);
+        let wire = Wire::new(engines, queues.clone(), checker.clone(), clock.clone(), without, verbose).with(&profile);
+        let clean = wire.connect(Actor::Operator, Faults::none()).clients(clock.clone(), ClientTimeouts::WORKER);
         stack::provision_store(&clean).await?;
         let simulation = Self {
             seed,
@@ -167,23 +161,23 @@ impl Sim {
             tally: Mutex::default(),
         };
         if simulation.profile.notification_outage_ms.is_some() {
-            simulation.happened("notification-outage");
+            simulation.count_fault(RunFault::NotificationOutage);
         }
         Ok(simulation)
     }
 
-    /// A generator of its own for each actor, so that one actor's draws do not shift another's.
+    /// A separate generator per actor, so that the draws of one actor do not shift another's.
     pub(crate) fn rng(&self, actor: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(actor))
     }
 
-    /// Clients of one machine with this clock, with faults while there is chaos.
+    /// Clients of one machine with this clock, with faults during the chaos phase.
     pub(crate) fn clients(&self, actor: Actor, seed: u64, clock: Clock, timeouts: ClientTimeouts) -> Clients {
         let faults = if self.is_calm() { Faults::none() } else { Faults::seeded(seed, self.profile.rates.clone()) };
         if actor == Actor::Worker && !self.is_calm() {
             let mut rng = fastrand::Rng::with_seed(seed);
             for operation in self.profile.bursts {
-                // Longer than the SDK tries, now and then through a whole render.
+                // Longer than the retries of the SDK, sometimes through a whole render.
                 for skip in [rng.u64(0..4), rng.u64(4..30), rng.u64(30..100)] {
                     let most = [6, 12, 30][rng.usize(0..3)];
                     let on = On::next(operation).after(skip).times(rng.u64(3..=most));
@@ -191,13 +185,13 @@ impl Sim {
                 }
             }
         }
-        self.tally().faults.push(faults.clone());
-        self.wire.way(actor, faults).clients(clock, timeouts)
+        self.tally().call_faults.push(faults.clone());
+        self.wire.connect(actor, faults).clients(clock, timeouts)
     }
 
-    /// Clients to which nothing happens.
+    /// Clients without faults.
     pub(crate) fn clean_clients(&self, actor: Actor) -> Clients {
-        self.wire.way(actor, Faults::none()).clients(self.clock.clone(), ClientTimeouts::WORKER)
+        self.wire.connect(actor, Faults::none()).clients(self.clock.clone(), ClientTimeouts::WORKER)
     }
 
     pub(crate) fn is_calm(&self) -> bool {
@@ -208,29 +202,28 @@ impl Sim {
         self.over.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn happened(&self, what: &str) {
-        *self.tally().happened.entry(what.to_owned()).or_default() += 1;
+    pub(crate) fn count_fault(&self, fault: RunFault) {
+        *self.tally().run_faults.entry(fault).or_default() += 1;
     }
 
-    pub(crate) fn outcome(&self, name: &str, count: u64) {
+    pub(crate) fn count_outcome(&self, name: &str, count: u64) {
         *self.tally().outcomes.entry(name.to_owned()).or_default() += count;
     }
 
-    /// The protocol took a branch.
-    fn reached(&self, branch: &str) {
+    fn count_branch(&self, branch: &str) {
         *self.tally().branches.entry(branch.to_owned()).or_default() += 1;
         self.wire.note(|| format!("branch {branch}"));
     }
 
-    pub(crate) fn read(&self) {
+    pub(crate) fn count_read(&self) {
         self.tally().reads += 1;
     }
 
-    /// From now on nothing goes wrong that has not gone wrong already.
-    fn calm_down(&self) {
+    /// No new faults from now on.
+    fn end_chaos(&self) {
         self.calm.store(true, Ordering::Relaxed);
-        self.sites.heal();
-        for faults in &self.tally().faults {
+        self.sites.stop_failing();
+        for faults in &self.tally().call_faults {
             faults.clear();
         }
     }
@@ -241,12 +234,13 @@ impl Sim {
 
     fn report(&self, produced: u32) -> Report {
         let tally = self.tally();
-        let mut faults = tally.happened.clone();
-        let on_the_wire = tally.faults.iter().flat_map(|source| source.fired());
-        for (kind, count) in on_the_wire.chain(self.sites.failures()).chain(self.wire.faults()) {
-            *faults.entry(kind.to_owned()).or_default() += count;
+        let mut faults: BTreeMap<String, u64> = BTreeMap::new();
+        let run_faults = tally.run_faults.clone().into_iter().chain(self.sites.faults()).chain(self.wire.faults());
+        let run_faults = run_faults.map(|(fault, count)| (fault.name(), count));
+        for (name, count) in tally.call_faults.iter().flat_map(|source| source.fired()).chain(run_faults) {
+            *faults.entry(name.to_owned()).or_default() += count;
         }
-        let checks = self.checker.checks().into_iter().map(|(property, count)| (format!("{property:?}"), count));
+        let checks = self.checker.checks().into_iter().map(|(property, count)| (property.name().to_owned(), count));
         Report {
             violations: self.checker.violations(),
             trace: self.wire.trace(),
@@ -272,17 +266,17 @@ impl Sim {
     }
 }
 
-/// Runs one seed from beginning to end. With `tell`, the report has a line per step.
-pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<Report> {
+/// Runs one seed. With `verbose`, the report has one line per step.
+pub fn run(seed: u64, without: Option<Guard>, verbose: bool) -> anyhow::Result<Report> {
     branches::install();
     everfresh_core::chance::make_predictable();
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
-        let sim = Arc::new(Sim::new(seed, sabotage, tell).await?);
+        let sim = Arc::new(Sim::new(seed, without, verbose).await?);
         let profile = &sim.profile;
-        let seen_by = sim.clone();
-        let _watch = branches::watch(move |branch| seen_by.reached(branch));
+        let counter = sim.clone();
+        let _watch = branches::watch(move |branch| counter.count_branch(branch));
         let mut tasks = Vec::new();
         for index in 0..profile.workers {
             tasks.push(tokio::spawn(actors::worker(sim.clone(), u64::from(index))));
@@ -295,36 +289,36 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>, tell: bool) -> anyhow::Result<
         let foreign = tokio::spawn(actors::foreign(sim.clone()));
         let object_loss = tokio::spawn(actors::object_loss(sim.clone()));
         tokio::time::sleep(CHAOS).await;
-        sim.calm_down();
-        // They end with the chaos; what they have begun, they finish.
+        sim.end_chaos();
+        // These actors finish their current step and end.
         for ending in [producer, editor, operator, foreign, object_loss] {
             ending.await?;
         }
         let produced = sim.wire.produced();
-        actors::tidy_up(&sim).await;
-        // Readers go on for a while, and leave before the doors are closed: each of their visits may be another message.
+        actors::unpin_and_redrive(&sim).await;
+        // Readers end before the queues are drained: each read may send another message.
         for reader in readers {
             reader.await?;
         }
-        come_to_rest(&sim).await;
-        sim.checker.quiet();
-        sim.checker.up_to_date();
-        // Whoever comes next tells what a dead worker left behind.
-        actors::last_call(&sim).await;
-        come_to_rest(&sim).await;
+        drain_queues(&sim).await;
+        sim.checker.check_drained();
+        sim.checker.check_up_to_date();
+        // The next request sends the pending notification of a killed worker.
+        actors::final_requests(&sim).await;
+        drain_queues(&sim).await;
         sim.over.store(true, Ordering::Relaxed);
         for task in tasks {
             task.await?;
         }
-        sim.checker.quiet();
-        sim.checker.everybody_knows();
+        sim.checker.check_drained();
+        sim.checker.check_all_notified();
         Ok(sim.report(produced))
     })
 }
 
-/// Waits until no message is left, or until it is clear that some never will be handled.
-async fn come_to_rest(sim: &Sim) {
-    let end = tokio::time::Instant::now() + LONGEST;
+/// Waits until the queues are empty, up to the limit or a violation.
+async fn drain_queues(sim: &Sim) {
+    let end = tokio::time::Instant::now() + DRAIN_LIMIT;
     while !sim.queues.waiting().is_empty() && tokio::time::Instant::now() < end {
         if sim.checker.violations().iter().any(|violation| violation.property != Property::I6) {
             return;

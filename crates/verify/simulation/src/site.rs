@@ -1,4 +1,5 @@
-//! The tenants' sites: each page has a revision that only grows, and what is rendered says which one it saw.
+//! The tenants' sites: each page has an increasing revision, and a render contains the revision it
+//! read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,47 +11,47 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
-/// How often renders fail, in tenths of a percent, and how long they take.
+use crate::faults::RunFault;
+
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
-    /// Renders that fail one way or another.
+pub struct SiteProfile {
+    /// Failing renders, of a thousand.
     pub failing: u16,
-    /// The longest that a render takes.
+    /// Maximum duration of a render.
     pub slowest_ms: u64,
-    /// Of a hundred renders, so many are answered by a cache in front of the site, if it has the page.
+    /// Renders answered by a cache in front of the site, of a hundred.
     pub cached: u8,
 }
 
-/// All sites.
 #[derive(Clone, Debug)]
 pub struct Sites {
     state: Arc<Mutex<State>>,
 }
 
-/// How long a cache in front of a site keeps a page.
+/// Lifetime of a page in the cache in front of a site.
 const CACHED_S: u64 = 120;
 
 #[derive(Debug)]
 struct State {
     revisions: BTreeMap<String, u64>,
     renders: u64,
-    failures: BTreeMap<&'static str, u64>,
-    manner: Manner,
+    faults: BTreeMap<RunFault, u64>,
+    profile: SiteProfile,
     rng: fastrand::Rng,
-    /// The revision that a cache has of each page, and when it was read.
+    /// The cached revision of each page, and when it was read.
     cache: BTreeMap<String, (u64, Instant)>,
     watcher: Option<UnboundedSender<String>>,
 }
 
 impl Sites {
-    /// Sites whose every page is at revision 0.
-    pub fn new(seed: u64, manner: Manner) -> Self {
+    /// Sites with every page at revision 0.
+    pub fn new(seed: u64, profile: SiteProfile) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
         let state = State {
             revisions: BTreeMap::new(),
             renders: 0,
-            failures: BTreeMap::new(),
-            manner,
+            faults: BTreeMap::new(),
+            profile,
             rng,
             cache: BTreeMap::new(),
             watcher: None,
@@ -58,38 +59,35 @@ impl Sites {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Somebody edits the page.
     pub fn edit(&self, page: &str) {
         *self.state().revisions.entry(page.to_owned()).or_default() += 1;
     }
 
-    /// The page's revision now.
     pub fn revision(&self, page: &str) -> u64 {
         self.state().revisions.get(page).copied().unwrap_or_default()
     }
 
-    /// The names of pages, each in the moment in which a render of it has read its source.
+    /// Receives the name of each page when a render has read its source.
     pub fn watch(&self) -> UnboundedReceiver<String> {
         let (watcher, began) = tokio::sync::mpsc::unbounded_channel();
         self.state().watcher = Some(watcher);
         began
     }
 
-    /// From now on nothing fails.
-    pub fn heal(&self) {
+    /// No render fails from now on.
+    pub fn stop_failing(&self) {
         let mut state = self.state();
-        state.manner.failing = 0;
-        state.manner.cached = 0;
+        state.profile.failing = 0;
+        state.profile.cached = 0;
     }
 
-    /// How many renders began.
+    /// Renders that began.
     pub fn renders(&self) -> u64 {
         self.state().renders
     }
 
-    /// How often a render failed, by the way in which it did.
-    pub fn failures(&self) -> BTreeMap<&'static str, u64> {
-        self.state().failures.clone()
+    pub fn faults(&self) -> BTreeMap<RunFault, u64> {
+        self.state().faults.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -98,14 +96,15 @@ impl Sites {
 }
 
 impl State {
-    /// The revision that a render shows, and how old it is if a cache has given it. Some caches do not care what they are asked.
+    /// The revision that a render reads, and its age if it comes from a cache. Some caches ignore
+    /// `no-cache`.
     fn read(&mut self, page: &str, no_cache: bool) -> (u64, Option<u64>) {
-        let cached = self.rng.u8(0..100) < self.manner.cached && (!no_cache || self.rng.u8(0..3) == 0);
+        let cached = self.rng.u8(0..100) < self.profile.cached && (!no_cache || self.rng.u8(0..3) == 0);
         if let Some((revision, read)) = self.cache.get(page).filter(|_| cached) {
             let age_s = read.elapsed().as_secs();
             if age_s <= CACHED_S {
                 let revision = *revision;
-                *self.failures.entry("origin-cache").or_default() += 1;
+                *self.faults.entry(RunFault::OriginCache).or_default() += 1;
                 return (revision, Some(age_s));
             }
         }
@@ -115,20 +114,20 @@ impl State {
     }
 }
 
-/// What a render of `page` at `revision` looks like.
+/// The body of `page` at `revision`.
 pub fn body(page: &str, revision: u64) -> String {
     format!("<html>{page} revision {revision}</html>")
 }
 
-/// The page and the revision that a body shows; none if it is no render of ours.
+/// The page and the revision of a body from [`body`].
 pub fn read(body: &str) -> Option<(&str, u64)> {
     let inner = body.strip_prefix("<html>")?.strip_suffix("</html>")?;
     let (page, revision) = inner.split_once(" revision ")?;
     Some((page, revision.parse().ok()?))
 }
 
-enum Failing {
-    Not,
+enum RenderFault {
+    None,
     Status(u16),
     Unreachable,
     Panics,
@@ -137,17 +136,17 @@ enum Failing {
     Forbidden,
 }
 
-impl Failing {
-    fn name(&self) -> Option<&'static str> {
+impl RenderFault {
+    fn counted_as(&self) -> Option<RunFault> {
         match self {
-            Failing::Not => None,
-            Failing::Status(500..) => Some("origin-fails"),
-            Failing::Status(_) => Some("origin-redirects"),
-            Failing::Unreachable => Some("origin-unreachable"),
-            Failing::Panics => Some("renderer-panics"),
-            Failing::Hangs => Some("origin-hangs"),
-            Failing::Empty => Some("origin-empty"),
-            Failing::Forbidden => Some("origin-forbidden"),
+            RenderFault::None => None,
+            RenderFault::Status(500..) => Some(RunFault::OriginFails),
+            RenderFault::Status(_) => Some(RunFault::OriginRedirects),
+            RenderFault::Unreachable => Some(RunFault::OriginUnreachable),
+            RenderFault::Panics => Some(RunFault::RendererPanics),
+            RenderFault::Hangs => Some(RunFault::OriginHangs),
+            RenderFault::Empty => Some(RunFault::OriginEmpty),
+            RenderFault::Forbidden => Some(RunFault::OriginForbidden),
         }
     }
 }
@@ -157,42 +156,42 @@ impl Renderer for Sites {
         Box::pin(async move {
             let page = request.page.to_string();
             // The source is read when the render begins.
-            let (content, age_s, takes, failing) = {
+            let (content, age_s, takes, fault) = {
                 let mut state = self.state();
                 state.renders += 1;
                 if let Some(watcher) = &state.watcher {
-                    // Nobody watches any more: so be it.
+                    // The receiver may have ended.
                     let _ = watcher.send(page.clone());
                 }
-                let manner = state.manner;
-                let failing = match state.rng.u16(0..1000) {
-                    ticket if ticket >= manner.failing => Failing::Not,
+                let profile = state.profile;
+                let fault = match state.rng.u16(0..1000) {
+                    draw if draw >= profile.failing => RenderFault::None,
                     _ => match state.rng.u8(0..7) {
-                        0 => Failing::Status(500),
-                        1 => Failing::Status(302),
-                        2 => Failing::Unreachable,
-                        3 => Failing::Panics,
-                        4 => Failing::Hangs,
-                        5 => Failing::Forbidden,
-                        _ => Failing::Empty,
+                        0 => RenderFault::Status(500),
+                        1 => RenderFault::Status(302),
+                        2 => RenderFault::Unreachable,
+                        3 => RenderFault::Panics,
+                        4 => RenderFault::Hangs,
+                        5 => RenderFault::Forbidden,
+                        _ => RenderFault::Empty,
                     },
                 };
-                if let Some(name) = failing.name() {
-                    *state.failures.entry(name).or_default() += 1;
+                if let Some(fault) = fault.counted_as() {
+                    *state.faults.entry(fault).or_default() += 1;
                 }
-                let takes = state.rng.u64(0..=manner.slowest_ms);
+                let takes = state.rng.u64(0..=profile.slowest_ms);
                 let (revision, age_s) = state.read(&page, request.no_cache);
-                (body(&page, revision), age_s, takes, failing)
+                (body(&page, revision), age_s, takes, fault)
             };
             tokio::time::sleep(Duration::from_millis(takes)).await;
-            let (status, content) = match failing {
-                Failing::Not => (200, content),
-                Failing::Status(status) => (status, content),
-                Failing::Empty => (200, String::new()),
-                Failing::Unreachable => return Err(RenderFailure::Unreachable("nobody answers".into())),
-                Failing::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
-                Failing::Panics => std::panic::panic_any("a bug in the renderer"),
-                Failing::Hangs => std::future::pending().await,
+            let (status, content) = match fault {
+                RenderFault::None => (200, content),
+                RenderFault::Status(status) => (status, content),
+                RenderFault::Empty => (200, String::new()),
+                RenderFault::Unreachable => return Err(RenderFailure::Unreachable("nobody answers".into())),
+                RenderFault::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
+                RenderFault::Panics => std::panic::panic_any("a bug in the renderer"),
+                RenderFault::Hangs => std::future::pending().await,
             };
             let mut headers = vec![("content-type".to_owned(), "text/html".to_owned())];
             headers.extend(age_s.map(|age_s| ("age".to_owned(), age_s.to_string())));

@@ -1,4 +1,5 @@
-//! The engines as the checker sees them: without the SDK, without faults, without waiting, so that nothing happens while it looks.
+//! The engines as the checker reads them: without the SDK, faults or waiting, so that no other
+//! actor runs during a read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,35 +14,33 @@ use serde_json::{Value, json};
 use crate::rows::{Rows, text};
 use crate::site;
 
-/// Reads rows and objects.
 #[derive(Clone)]
 pub struct Store {
     engines: Engines,
     clock: Clock,
     start_ms: u64,
-    /// Every object that the bucket has taken. Keys are never overwritten. What it has lost since
-    /// stays here: it was there when META came to point at it.
+    /// Every object ever stored. Keys are never overwritten. An object that the bucket lost stays
+    /// here: it existed when META was written.
     objects: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Store {
-    /// A store over `engines`.
     pub fn new(engines: Engines, clock: Clock) -> Self {
         let start_ms = clock.now_ms();
         Self { engines, clock, start_ms, objects: Arc::default() }
     }
 
-    /// The present, by AWS's clock.
+    /// The present AWS time.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
 
-    /// Simulated time since the beginning.
+    /// Simulated time since the start.
     pub fn since_start_ms(&self) -> u64 {
         self.clock.now_ms().saturating_sub(self.start_ms)
     }
 
-    /// Who is told after a commit.
+    /// The receivers of notifications: CDN and subscribers.
     pub fn subscribers(&self) -> &Subscribers {
         self.engines.subscribers()
     }
@@ -54,14 +53,14 @@ impl Store {
         });
         let request = Request::post("http://in-process.invalid/").header("x-amz-target", "DynamoDB_20120810.Query");
         let Ok(request) = request.body(Bytes::from(query.to_string())) else { return Rows::new() };
-        let answer = self.engines.call(request).await;
-        let answer: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-        let rows = answer["Items"].as_array().cloned().unwrap_or_default();
+        let response = self.engines.call(request).await;
+        let response: Value = serde_json::from_slice(response.body()).unwrap_or_default();
+        let rows = response["Items"].as_array().cloned().unwrap_or_default();
         rows.into_iter().map(|row| (text(&row, "sk"), row)).collect()
     }
 
-    /// The bucket has taken an object. However the SDK frames it, the page is in there whole. Returns whether it is the only one that was
-    /// ever stored there.
+    /// Records an upload. The body contains the whole page, in any framing of the SDK. Returns
+    /// `false` if another body was stored under this key before.
     pub fn stored(&self, path: &str, body: &[u8]) -> bool {
         let text = String::from_utf8_lossy(body);
         let page = text.find("<html>").zip(text.rfind("</html>")).map(|(from, to)| &text[from..to + "</html>".len()]);
@@ -69,12 +68,12 @@ impl Store {
         self.objects().entry(key.to_owned()).or_insert_with(|| page.to_owned()) == page
     }
 
-    /// The body of an object that the bucket has taken, lost since or not.
+    /// The body of an object, also if it was lost since.
     pub fn object(&self, key: &str) -> Option<String> {
         self.objects().get(key).cloned()
     }
 
-    /// The revision that an object shows.
+    /// The revision of an object.
     pub fn revision(&self, key: &str) -> Option<u64> {
         site::read(self.objects().get(key)?).map(|(_, revision)| revision)
     }

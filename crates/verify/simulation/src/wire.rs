@@ -1,4 +1,5 @@
-//! Everything that arrives at a service passes here: changed if a guard is to be missing, applied, checked, and written into the trace.
+//! The connection to the services: every request is modified if a guard is removed, applied,
+//! checked, and added to the trace.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,76 +16,86 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::check::{Actor, Checker};
+use crate::faults::RunFault;
+use crate::guards::Guard;
 use crate::profile::Profile;
 use crate::queues::Queues;
 use crate::run::CHAOS;
-use crate::sabotage::Sabotage;
+
+/// DynamoDB refusals that the code has to distinguish, by error and row. Conflicts, throttling and
+/// transactions in progress are injected faults.
+pub(crate) const REFUSALS: [&str; 5] = [
+    "ConditionalCheckFailed on META",
+    "ConditionalCheckFailed on LOCK",
+    "ConditionalCheckFailed on REQ",
+    "ConditionalCheckFailedException on LOCK",
+    "ConditionalCheckFailedException on REQ",
+];
 
 /// Operations that change the table.
 const WRITES: [&str; 4] = ["TransactWriteItems", "PutItem", "UpdateItem", "DeleteItem"];
 
-/// The way to the services, for every actor.
+/// The connection of all actors to the services.
 #[derive(Clone)]
 pub struct Wire {
     engines: Engines,
     queues: Queues,
     checker: Checker,
     clock: Clock,
-    sabotage: Option<Sabotage>,
+    without: Option<Guard>,
     forgets_tokens: bool,
     lease_outage_ms: Option<u64>,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What went over the wire.
 #[derive(Default)]
 struct Seen {
     trace: Sha256,
     steps: u64,
     produced: u32,
     cancellations: BTreeMap<String, u64>,
-    faults: BTreeMap<&'static str, u64>,
+    faults: BTreeMap<RunFault, u64>,
     lines: Option<Vec<String>>,
 }
 
 impl Wire {
-    /// A wire to these services. With `tell`, it keeps a line per step.
+    /// With `verbose`, it keeps one line per step.
     pub fn new(
         engines: Engines,
         queues: Queues,
         checker: Checker,
         clock: Clock,
-        sabotage: Option<Sabotage>,
-        tell: bool,
+        without: Option<Guard>,
+        verbose: bool,
     ) -> Self {
-        let seen = Seen { lines: tell.then(Vec::new), ..Seen::default() };
+        let seen = Seen { lines: verbose.then(Vec::new), ..Seen::default() };
         Self {
             engines,
             queues,
             checker,
             clock,
-            sabotage,
+            without,
             forgets_tokens: false,
             lease_outage_ms: None,
             seen: Arc::new(Mutex::new(seen)),
         }
     }
 
-    /// The same with what DynamoDB itself does wrong in this run.
+    /// Adds the faults of DynamoDB in this run.
     pub fn with(self, profile: &Profile) -> Self {
         Self { forgets_tokens: profile.forgets_tokens, lease_outage_ms: profile.lease_outage_ms, ..self }
     }
 
-    /// One machine's way, on which `faults` happen.
-    pub fn way(&self, actor: Actor, faults: Faults) -> InProcess {
+    /// The connection of one machine, with `faults`.
+    pub fn connect(&self, actor: Actor, faults: Faults) -> InProcess {
         let wire = self.clone();
-        let answer = move |request| wire.clone().arrive(actor, request).boxed();
-        InProcess::over(Arc::new(answer), faults)
+        let handle = move |request| wire.clone().arrive(actor, request).boxed();
+        InProcess::over(Arc::new(handle), faults)
     }
 
-    /// Which guard is missing.
-    pub fn sabotage(&self) -> Option<Sabotage> {
-        self.sabotage
+    /// The guard that is removed.
+    pub fn without(&self) -> Option<Guard> {
+        self.without
     }
 
     async fn arrive(self, actor: Actor, request: Request<Bytes>) -> Response<Bytes> {
@@ -99,36 +110,36 @@ impl Wire {
         };
         let mut request = Request::from_parts(parts, body);
         if actor == Actor::Worker && self.fails_lease(&call, &json) {
-            *self.seen().faults.entry("lease-outage").or_default() += 1;
+            *self.seen().faults.entry(RunFault::LeaseOutage).or_default() += 1;
             return internal_error();
         }
         if self.forgets_tokens && call.operation == "TransactWriteItems" {
-            *self.seen().faults.entry("forgotten-token").or_default() += 1;
+            *self.seen().faults.entry(RunFault::ForgottenToken).or_default() += 1;
             json.as_object_mut().and_then(|json| json.remove("ClientRequestToken"));
             *request.body_mut() = Bytes::from(json.to_string());
         }
-        if let Some(sabotage) = self.sabotage {
-            if let Some(answer) = sabotage.request(actor, &call.operation, &mut json, self.clock.now_ms()) {
-                return answer;
+        if let Some(guard) = self.without {
+            if let Some(response) = guard.request(actor, &call.operation, &mut json, self.clock.now_ms()) {
+                return response;
             }
             if !json.is_null() {
                 *request.body_mut() = Bytes::from(json.to_string());
             }
         }
-        let late = self.sabotage == Some(Sabotage::UploadBeforeCommit) && actor == Actor::Worker;
+        let late = self.without == Some(Guard::UploadBeforeCommit) && actor == Actor::Worker;
         if late && call.operation == "PutObject" {
-            let mut answer = Response::new(Bytes::new());
-            answer.headers_mut().insert("etag", HeaderValue::from_static("\"late\""));
+            let mut response = Response::new(Bytes::new());
+            response.headers_mut().insert("etag", HeaderValue::from_static("\"late\""));
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs(30)).await;
                 self.apply(actor, &call, &path, request, &Value::Null).await;
             });
-            return answer;
+            return response;
         }
         self.apply(actor, &call, &path, request, &json).await
     }
 
-    /// Whether this is a write of a lease alone, while those fail. What a transaction does to a lease is done.
+    /// Whether this is a single write of a lease during a lease outage. Transactions succeed.
     fn fails_lease(&self, call: &Call, request: &Value) -> bool {
         let Some(outage_ms) = self.lease_outage_ms else { return false };
         let now_ms = self.checker.store.since_start_ms();
@@ -171,17 +182,17 @@ impl Wire {
         if ok && WRITES.contains(&call.operation.as_str()) {
             self.checker.written(actor, json).await;
         }
-        if let Some(sabotage) = self.sabotage
+        if let Some(guard) = self.without
             && call.operation == "Query"
             && let Ok(mut json) = serde_json::from_slice(response.body())
         {
-            sabotage.response(actor, &call.operation, &mut json, |key| self.checker.has_message(key));
+            guard.response(actor, &call.operation, &mut json, |key| self.checker.has_message(key));
             *response.body_mut() = Bytes::from(json.to_string());
         }
         response
     }
 
-    /// `opaque` is the path, and the body unless `request` is it.
+    /// `opaque` is the path and, if it is not JSON, the body.
     fn step(&self, actor: Actor, call: &Call, response: &Response<Bytes>, request: &Value, opaque: (&str, &[u8])) {
         let now_ms = self.checker.store.since_start_ms();
         let status = response.status().as_u16();
@@ -203,7 +214,7 @@ impl Wire {
         }
     }
 
-    /// Something that did not travel over the wire and explains what did.
+    /// Adds a line that is no request but explains some.
     pub fn note(&self, what: impl FnOnce() -> String) {
         let now_ms = self.checker.store.since_start_ms();
         if let Some(lines) = &mut self.seen().lines {
@@ -211,33 +222,33 @@ impl Wire {
         }
     }
 
-    /// The hash of everything that arrived, and when.
+    /// The hash of all requests with their times.
     pub fn trace(&self) -> String {
         let digest = self.seen().trace.clone().finalize();
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// How many requests arrived.
+    /// Requests so far.
     pub fn steps(&self) -> u64 {
         self.seen().steps
     }
 
-    /// How many messages of producers the queues have taken.
+    /// Accepted messages of producers so far.
     pub fn produced(&self) -> u32 {
         self.seen().produced
     }
 
-    /// Refusals by class.
+    /// Refusals by error and row.
     pub fn cancellations(&self) -> BTreeMap<String, u64> {
         self.seen().cancellations.clone()
     }
 
-    /// What DynamoDB did wrong.
-    pub fn faults(&self) -> BTreeMap<&'static str, u64> {
+    /// Faults of DynamoDB.
+    pub fn faults(&self) -> BTreeMap<RunFault, u64> {
         self.seen().faults.clone()
     }
 
-    /// A line per step, if they are kept.
+    /// One line per step, only if verbose.
     pub fn lines(&self) -> Vec<String> {
         self.seen().lines.clone().unwrap_or_default()
     }
@@ -247,7 +258,7 @@ impl Wire {
     }
 }
 
-/// What DynamoDB refused, by the row that stood in the way.
+/// The refusals in a response of DynamoDB, by error and row.
 fn refusal(body: &[u8], request: &Value) -> Vec<String> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let kind = body["__type"].as_str().and_then(|kind| kind.rsplit('#').next()).unwrap_or_default();
@@ -265,13 +276,13 @@ fn refusal(body: &[u8], request: &Value) -> Vec<String> {
     }
 }
 
-/// The kind of row that an operation is about.
+/// The kind of row of an operation.
 fn row(operation: &Value) -> String {
     let sk = operation["Key"]["sk"]["S"].as_str().or(operation["Item"]["sk"]["S"].as_str()).unwrap_or_default();
     sk.split('#').next().unwrap_or_default().to_owned()
 }
 
-/// For people: what a request is about.
+/// The rows or the message of a request, for the trace lines.
 fn subject(request: &Value) -> String {
     let mut keys = Vec::new();
     let operations = request["TransactItems"].as_array().cloned().unwrap_or_else(|| vec![request.clone()]);
@@ -287,7 +298,7 @@ fn subject(request: &Value) -> String {
     keys.join(" ")
 }
 
-/// One text for one value, whatever order its fields came in.
+/// The same text for equal values, independent of the order of fields.
 fn canonical(value: &Value, text: &mut String) {
     match value {
         Value::Object(map) => {
@@ -304,7 +315,7 @@ fn canonical(value: &Value, text: &mut String) {
     }
 }
 
-/// DynamoDB's word that it has broken.
+/// DynamoDB's `InternalServerError`.
 fn internal_error() -> Response<Bytes> {
     let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"an outage"}"#;
     let mut response = Response::new(Bytes::from_static(body.as_bytes()));

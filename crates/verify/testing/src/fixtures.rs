@@ -1,7 +1,8 @@
-//! Rows exactly as helpers of other languages write them, and what they mean: `fixtures/*.json`, one file per language.
+//! Rows of foreign writers and their meaning: `fixtures/*.json`, one file per language.
 //!
-//! The files are golden: rows are in DynamoDB's own JSON, with full partition keys, hashed or raw, for one tenant or for several.
-//! They say what such a helper writes today, so none is changed because our side of it has changed.
+//! The files are golden: rows are in DynamoDB JSON, with full partition keys, hashed or raw, for
+//! one tenant or for several. They record what foreign writers produce, so they do not change with
+//! our code.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use everfresh_core::domain::page_key::KeyLayout;
@@ -9,25 +10,21 @@ use serde_json::Value;
 
 use crate::{CONFIG, Item, World};
 
-/// What one helper has left of one page.
+/// The rows of one page, written by a foreign writer.
 #[derive(Clone, Debug)]
 pub struct Fixture {
-    /// The language and what is special about it.
+    /// Language and case.
     pub name: String,
-    /// How the table's keys are laid out.
     pub layout: KeyLayout,
-    /// The page.
     pub path: String,
-    /// Its rows.
     pub rows: Vec<Item>,
-    /// What it means: `published`, `lease`, `request` and `served`, where there is something of the kind.
+    /// The expected interpretation: `published`, `lease`, `request` and `served`, where present.
     pub means: Value,
-    /// Attributes of META that are the helper's own business.
+    /// Attributes of META that belong to the foreign writer and must be kept.
     pub keeps: Vec<String>,
     object: Option<Value>,
 }
 
-/// All of them.
 pub fn fixtures() -> Vec<Fixture> {
     let files = [
         ("Go", include_str!("../fixtures/go.json")),
@@ -48,7 +45,7 @@ impl Fixture {
             "tenant and raw key" => KeyLayout { single_tenant: false, raw_keys: true },
             "hash" => KeyLayout { single_tenant: true, raw_keys: false },
             "raw key" => KeyLayout { single_tenant: true, raw_keys: true },
-            other => panic!("{other} is no layout"),
+            other => panic!("unknown key layout {other}"),
         };
         Self {
             name: format!("{language}: {}", string(&case["name"])),
@@ -61,7 +58,7 @@ impl Fixture {
         }
     }
 
-    /// A world of one tenant that holds this and nothing else.
+    /// A world of one tenant with only these rows.
     pub async fn world(&self) -> World {
         let acme = CONFIG.split("[tenant.globex]").next().unwrap();
         let world = World::with_config(acme).await;
@@ -78,26 +75,26 @@ impl Fixture {
         world
     }
 
-    /// The partition that all its rows are in.
+    /// The partition of all rows.
     pub fn pk(&self) -> String {
         crate::text(&self.rows[0], "pk")
     }
 
-    /// Its row with that sort key, as the helper wrote it.
+    /// The row with that sort key, as written by the foreign writer.
     pub fn row(&self, sk: &str) -> Option<&Item> {
         self.rows.iter().find(|row| crate::text(row, "sk") == sk)
     }
 }
 
 fn string(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("{value} is not a string")).to_owned()
 }
 
 fn array(value: &Value) -> &Vec<Value> {
-    value.as_array().unwrap_or_else(|| panic!("{value} is no list"))
+    value.as_array().unwrap_or_else(|| panic!("{value} is not an array"))
 }
 
-/// A row in DynamoDB's own JSON.
+/// Parses a row in DynamoDB JSON.
 fn item(row: &Value) -> Item {
     row.as_object().unwrap().iter().map(|(name, value)| (name.clone(), attribute(value))).collect()
 }
@@ -114,6 +111,6 @@ fn attribute(value: &Value) -> AttributeValue {
         "M" => AttributeValue::M(item(value)),
         "SS" => AttributeValue::Ss(strings()),
         "NS" => AttributeValue::Ns(strings()),
-        other => panic!("{other} is no type of an attribute here"),
+        other => panic!("unsupported attribute type {other}"),
     }
 }

@@ -1,4 +1,4 @@
-//! One instance of the serving side.
+//! One instance of the serving function.
 
 use std::sync::Arc;
 
@@ -12,27 +12,26 @@ use everfresh_serve::{Served, Server, Settings};
 
 use crate::{Sandbox, World};
 
-/// One instance of the serving side, with faults of its own.
+/// One instance of the serving function, with its own faults.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// The server itself.
     pub server: Arc<Server>,
-    /// Its way to the services.
+    /// Its connection to the services: injects faults and counts calls.
     pub way: InProcess,
 }
 
 impl World {
-    /// An instance of the usual kind.
+    /// An instance with default settings.
     pub fn instance(&self) -> Instance {
         self.instance_with(|_| {})
     }
 
-    /// An instance whose settings differ.
+    /// An instance with changed settings.
     pub fn instance_with(&self, change: impl FnOnce(&mut Settings)) -> Instance {
         self.instance_on(InProcess::new(self.engines.clone(), Faults::none()), change)
     }
 
-    /// The same with a way to the services of its own.
+    /// An instance with changed settings on the given connection.
     pub fn instance_on(&self, way: InProcess, change: impl FnOnce(&mut Settings)) -> Instance {
         let clients = way.clients(self.clock.clone(), ClientTimeouts::READER);
         let settings = Settings::read(|variable| {
@@ -52,7 +51,8 @@ impl World {
     }
 }
 
-/// A world in which an acme page was published just now, the sandbox that did it, and an instance that has not seen it yet.
+/// A world with an acme page that was just published, the sandbox that published it, and an
+/// instance that has not read it yet.
 pub async fn published(path: &str) -> (World, Sandbox, Instance) {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
@@ -73,34 +73,34 @@ pub fn get(path: &str) -> Request {
 }
 
 impl Instance {
-    /// Answers, and then does what the visit leaves, as the function does.
+    /// Serves the request and then does the work after the reply, as the function does.
     pub async fn serve(&self, request: &Request) -> Reply {
         let Served { reply, wish } = self.server.serve(request).await;
         self.server.finish(wish).await;
         reply
     }
 
-    /// A reader of an acme page.
+    /// Serves a GET of an acme page.
     pub async fn get(&self, path: &str) -> Reply {
         self.serve(&get(path)).await
     }
 
-    /// Makes a call of this instance go wrong.
+    /// Injects a fault into calls of this instance.
     pub fn inject(&self, on: On, fault: Fault) {
         self.way.faults().inject(on, fault);
     }
 
-    /// The operations that this instance has sent so far.
+    /// The AWS operations called so far.
     pub fn operations(&self) -> Vec<String> {
         self.way.calls().into_iter().map(|call| call.operation).collect()
     }
 
-    /// What it has counted since the last time it was asked.
+    /// The metrics since the last call.
     pub fn metrics(&self) -> Metrics {
         self.server.take_metrics()
     }
 
-    /// One of these figures.
+    /// The total of a metric since the last call of [`Self::metrics`] or this method.
     pub fn total(&self, metric: Metric) -> u64 {
         self.metrics().total(metric)
     }
@@ -111,7 +111,7 @@ pub fn body(reply: &Reply) -> String {
     String::from_utf8(reply.body.to_vec()).unwrap()
 }
 
-/// What the answer says about how it was come by.
+/// The `Cache-Status` header without its prefix.
 pub fn cache_status(reply: &Reply) -> &str {
     reply.header("cache-status").unwrap_or_default().strip_prefix("everfresh; ").unwrap_or_default()
 }

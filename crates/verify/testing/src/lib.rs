@@ -1,21 +1,22 @@
-//! A whole Everfresh in memory, for tests: real engines, real SDK clients, real workers, an origin whose content the test decides,
-//! and a clock that moves with the test's paused time. Never part of anything that ships.
+//! A complete Everfresh stack in memory, for tests: real engines, real SDK clients, real workers,
+//! an origin with content set by the test, and a clock that follows the test's paused time. Never
+//! part of a deployed binary.
 //!
 //! # Layout
 //!
 //! | Where | What |
 //! |---|---|
 //! | [`world`] | [`World`]: engines, clock, clients, configuration |
-//! | `messages` | what a world's queue is sent, and what is left in it |
-//! | [`rows`] | what a world's table and bucket hold, and short names for DynamoDB's values |
-//! | [`mod@fixtures`] | rows exactly as helpers of other languages write them |
-//! | [`sandbox`] | [`Sandbox`]: one instance of the worker, with faults and a clock of its own |
-//! | [`instance`] | [`Instance`]: one instance of the serving side |
+//! | `messages` | sending to the queues of a world, and reading them |
+//! | [`rows`] | the table and the bucket of a world, and short names for DynamoDB values |
+//! | [`mod@fixtures`] | rows of foreign writers |
+//! | [`sandbox`] | [`Sandbox`]: one instance of the worker, with its own faults and clock |
+//! | [`instance`] | [`Instance`]: one instance of the serving function |
 //! | [`origin`] | [`Origin`]: the tenant's site, without a network |
-//! | [`server`] | [`Server`]: an origin on the loopback interface, byte for byte |
-//! | [`operators`] | what an operator's verb answers, and what readers see |
+//! | [`server`] | [`Server`]: an HTTP origin on the loopback interface, under control of the test |
+//! | [`operators`] | results of operator commands, and the freshness that readers see |
 //!
-//! A suite says `#[tokio::test(start_paused = true)]`, and hours pass in milliseconds.
+//! With `#[tokio::test(start_paused = true)]` hours pass in milliseconds.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 pub mod fixtures;
@@ -40,12 +41,11 @@ pub use world::{CONFIG, START_MS, World, ladder};
 use std::error::Error;
 use std::time::Duration;
 
-/// Lets time pass.
 pub async fn pause(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
-/// The texts of an error and of everything below it.
+/// The messages of an error and all its sources.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

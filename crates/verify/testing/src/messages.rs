@@ -1,4 +1,4 @@
-//! What the queue is sent, and what is left in it.
+//! Sending to the queues, and reading them.
 
 use std::time::Duration;
 
@@ -6,14 +6,13 @@ use aws_sdk_sqs::types::{Message, MessageAttributeValue, QueueAttributeName};
 
 use crate::{Sandbox, World};
 
-/// Sending, and seeing what becomes of it.
 impl World {
     /// Sends a `changed` request for an acme page.
     pub async fn enqueue(&self, path: &str) -> String {
         self.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{path}"}}"#)).await
     }
 
-    /// Sends a request for an acme page with its reason.
+    /// Sends a request for an acme page with this reason.
     pub async fn enqueue_as(&self, path: &str, reason: &str) -> String {
         self.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{path}","reason":"{reason}"}}"#)).await
     }
@@ -23,7 +22,7 @@ impl World {
         self.send_with(body, &[]).await
     }
 
-    /// Sends a message with attributes.
+    /// Sends a message with attributes. Returns its id.
     pub async fn send_with(&self, body: &str, attributes: &[(&str, &str)]) -> String {
         let mut send = self.clean.sqs.send_message().queue_url(&self.stack.queue).message_body(body);
         for (name, value) in attributes {
@@ -33,12 +32,12 @@ impl World {
         send.send().await.unwrap().message_id.unwrap()
     }
 
-    /// What is visible in the main queue. It is hidden then, as after any receive.
+    /// Receives the visible messages of the main queue; they are hidden afterwards.
     pub async fn messages(&self) -> Vec<Message> {
         self.take(&self.stack.queue).await
     }
 
-    /// What is visible in the dead-letter queue. It is hidden then, as after any receive.
+    /// Receives the visible messages of the dead-letter queue; they are hidden afterwards.
     pub async fn dead_letters(&self) -> Vec<Message> {
         self.take(&self.stack.dead_letter_queue).await
     }
@@ -56,7 +55,7 @@ impl World {
         }
     }
 
-    /// Messages that are visible, hidden or delayed in the main queue.
+    /// The number of visible, hidden and delayed messages of the main queue.
     pub async fn waiting(&self) -> u64 {
         let all = self.clean.sqs.get_queue_attributes().queue_url(&self.stack.queue);
         let all = all.attribute_names(QueueAttributeName::All).send().await.unwrap();
@@ -65,11 +64,11 @@ impl World {
         names.iter().map(|name| counts[&name.as_str().into()].parse::<u64>().unwrap()).sum()
     }
 
-    /// Lets `sandbox` work until the queue is empty, for at most this long.
-    pub async fn drain(&self, sandbox: &Sandbox, most: Duration) {
-        let end = tokio::time::Instant::now() + most;
+    /// Invokes `sandbox` until the queue is empty. Panics after this long.
+    pub async fn drain(&self, sandbox: &Sandbox, limit: Duration) {
+        let end = tokio::time::Instant::now() + limit;
         while self.waiting().await > 0 {
-            assert!(tokio::time::Instant::now() < end, "the queue does not become empty");
+            assert!(tokio::time::Instant::now() < end, "the queue is not empty");
             if sandbox.turn().await == 0 {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }

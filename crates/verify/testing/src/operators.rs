@@ -1,4 +1,4 @@
-//! What an operator's verb answers, and what readers see of it.
+//! Results of operator commands, and the freshness that readers see.
 
 use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
 use everfresh_core::domain::invalidations::Invalidations;
@@ -7,10 +7,10 @@ use everfresh_core::ledger::Operation;
 
 use crate::{Sandbox, World, pause, text};
 
-/// By how much clocks may be off, as readers are told.
+/// The clock error that freshness allows for.
 pub const EPSILON_MS: u64 = 2_000;
 
-/// The version that a verb made. Panics if it made none.
+/// The version that the operation published. Panics if there is none.
 pub fn done(operation: Operation) -> Version {
     match operation {
         Operation::Done(version) => version,
@@ -19,7 +19,7 @@ pub fn done(operation: Operation) -> Version {
 }
 
 impl World {
-    /// Publishes a page in these versions, ten seconds apart.
+    /// Publishes a page with these contents, ten seconds apart.
     pub async fn publish(&self, sandbox: &Sandbox, path: &str, contents: &[&str]) -> Vec<Version> {
         let mut versions = Vec::new();
         for content in contents {
@@ -32,7 +32,7 @@ impl World {
         versions
     }
 
-    /// What a reader is told about the page now, as far as the page's own rows say.
+    /// The freshness of the page by its own rows, without invalidations of prefixes and tags.
     pub async fn seen_by_readers(&self, path: &str) -> Freshness {
         let state = self.ledger().lookup(&self.page(path)).await.unwrap();
         let policy = Policy { deploy: 1, max_stale_seconds: None, epsilon_ms: EPSILON_MS };

@@ -1,4 +1,4 @@
-//! The tenant's own site: whatever the test says it is.
+//! The tenant's site, under control of the test.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,12 @@ use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-/// The tenant's own site: whatever the test says it is.
+/// The tenant's site. Setters apply to all later renders.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     site: Arc<Mutex<Site>>,
     renders: Arc<AtomicU64>,
-    /// Pages that break although the site does not.
+    /// Faults of single pages, which override the fault of the site.
     broken: Arc<Mutex<BTreeMap<String, Breaks>>>,
 }
 
@@ -31,7 +31,7 @@ struct Site {
     cache: Option<Cache>,
 }
 
-/// A cache before the site, for all pages alike.
+/// A cache in front of the site, one entry for all pages.
 #[derive(Clone, Debug)]
 struct Cache {
     lifetime: Duration,
@@ -40,7 +40,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// The answer of the cache, and how old it is. One that is made now is kept.
+    /// The content and, if it comes from the cache, its age. New content is stored.
     fn answer(&mut self, now: &str, no_cache: bool) -> (String, Option<Duration>) {
         let usable = |(at, _): &(Instant, String)| at.elapsed() < self.lifetime && !(no_cache && self.obeys);
         match self.kept.take().filter(usable) {
@@ -56,18 +56,15 @@ impl Cache {
     }
 }
 
-/// How a render goes wrong.
+/// How a render fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breaks {
-    /// It does not.
     No,
-    /// Nobody answers.
+    /// The connection is refused.
     Unreachable,
-    /// Its address may not be asked.
+    /// The address is not allowed.
     Forbidden,
-    /// The renderer itself panics.
     Panics,
-    /// It never ends.
     Hangs,
 }
 
@@ -89,42 +86,42 @@ impl Default for Site {
 }
 
 impl Origin {
-    /// How often a page was rendered, or begun.
+    /// The number of renders that began.
     pub fn renders(&self) -> u64 {
         self.renders.load(Ordering::Relaxed)
     }
 
-    /// From now on every page says this.
+    /// Sets the content of every page.
     pub fn content(&self, content: &str) {
         self.site.lock().unwrap().content = content.to_owned();
     }
 
-    /// From now on no two renders give the same.
+    /// Appends the number of the render, so that no two renders are equal.
     pub fn numbers_its_renders(&self) {
         self.site.lock().unwrap().numbered = true;
     }
 
-    /// From now on a cache stands before the site, which keeps answers for so long. It obeys `no-cache`, or it does not.
+    /// Puts a cache with this lifetime in front of the site.
     pub fn is_cached(&self, lifetime: Duration, obeys_no_cache: bool) {
         self.site.lock().unwrap().cache = Some(Cache { lifetime, obeys: obeys_no_cache, kept: None });
     }
 
-    /// From now on a render takes so long.
+    /// Sets the duration of a render.
     pub fn takes(&self, time: Duration) {
         self.site.lock().unwrap().takes = time;
     }
 
-    /// From now on every page breaks like this.
+    /// Sets the fault of every page.
     pub fn breaks(&self, breaks: Breaks) {
         self.site.lock().unwrap().breaks = breaks;
     }
 
-    /// Only this page breaks.
+    /// Sets the fault of this page.
     pub fn breaks_at(&self, path: &str, breaks: Breaks) {
         self.broken.lock().unwrap().insert(path.to_owned(), breaks);
     }
 
-    /// From now on every page is answered like this.
+    /// Sets the response of every page.
     pub fn answers(&self, status: u16, headers: &[(&str, &str)], content: &str) {
         let mut site = self.site.lock().unwrap();
         site.status = status;
@@ -132,7 +129,7 @@ impl Origin {
         site.content = content.to_owned();
     }
 
-    /// From now on this length is announced.
+    /// Sets the declared length.
     pub fn declares(&self, bytes: Option<u64>) {
         self.site.lock().unwrap().declared_bytes = bytes;
     }
@@ -142,7 +139,7 @@ impl Renderer for Origin {
     fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
         Box::pin(async move {
             let number = self.renders.fetch_add(1, Ordering::Relaxed);
-            // The source is read when the render begins; what changes later is not in it.
+            // The source is read when the render begins; later changes are not in it.
             let mut site = self.site.lock().unwrap().clone();
             if site.numbered {
                 site.content = format!("{} {number}", site.content);
@@ -158,7 +155,7 @@ impl Renderer for Origin {
                 Breaks::No => {}
                 Breaks::Unreachable => return Err(RenderFailure::Unreachable("connection refused".into())),
                 Breaks::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
-                Breaks::Panics => panic!("the renderer's own bug on {}", request.page),
+                Breaks::Panics => panic!("renderer bug on {}", request.page),
                 Breaks::Hangs => std::future::pending().await,
             }
             Ok(Rendered {

@@ -1,4 +1,4 @@
-//! What the table and the bucket hold, and short names for DynamoDB's values.
+//! Reading and writing the table and the bucket, and short names for DynamoDB values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,45 +8,40 @@ use everfresh_core::domain::page_key::KeyLayout;
 
 use crate::World;
 
-/// One row.
 pub type Item = HashMap<String, AttributeValue>;
 
-/// An attribute that is a string.
+/// A string attribute. Panics if it is missing.
 pub fn text(item: &Item, name: &str) -> String {
     item[name].as_s().unwrap().clone()
 }
 
-/// An attribute that is a number.
+/// A number attribute. Panics if it is missing.
 pub fn number(item: &Item, name: &str) -> u64 {
     item[name].as_n().unwrap().parse().unwrap()
 }
 
-/// A string, as DynamoDB writes it.
 pub fn s(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())
 }
 
-/// A number, as DynamoDB writes it.
 pub fn n(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// A number as helpers that count in floating point write it.
+/// A number as foreign writers with floating-point numbers write it.
 pub fn decimal(text: &str) -> AttributeValue {
     AttributeValue::N(text.to_owned())
 }
 
-/// A list, as DynamoDB writes it.
 pub fn list(values: Vec<AttributeValue>) -> AttributeValue {
     AttributeValue::L(values)
 }
 
-/// NULL, which is how some helpers of other languages write absent.
+/// NULL, which some foreign writers use for an absent value.
 pub fn null() -> AttributeValue {
     AttributeValue::Null(true)
 }
 
-/// Looking at rows and bodies.
 impl World {
     /// One row, read consistently.
     pub async fn row(&self, pk: &str, sk: &str) -> Option<Item> {
@@ -63,7 +58,7 @@ impl World {
         found.items.unwrap_or_default().into_iter().map(|item| (text(&item, "sk"), item)).collect()
     }
 
-    /// Writes a row as it is, over whatever is there.
+    /// Writes a row without a condition.
     pub async fn put(&self, pk: &str, sk: &str, attributes: &[(&str, AttributeValue)]) {
         let mut put = self.clean.dynamodb.put_item().table_name(&self.stack.table).item("pk", s(pk)).item("sk", s(sk));
         for (name, value) in attributes {
@@ -72,12 +67,12 @@ impl World {
         put.send().await.unwrap();
     }
 
-    /// The published version.
+    /// The META row.
     pub async fn meta(&self, path: &str) -> Option<Item> {
         self.row(&self.pk(path), "META").await
     }
 
-    /// The record of a request.
+    /// The REQ row of a request.
     pub async fn req(&self, path: &str, key: &str) -> Option<Item> {
         self.row(&self.pk(path), &format!("REQ#{key}")).await
     }
@@ -87,38 +82,38 @@ impl World {
         self.req(path, key).await.map_or("absent".into(), |row| text(&row, "status"))
     }
 
-    /// Failures, pin and watermark of a page.
+    /// The HEALTH row: failures, pin and watermark.
     pub async fn health(&self, path: &str) -> Item {
         self.row(&self.pk(path), "HEALTH").await.unwrap_or_default()
     }
 
-    /// The page's lease.
+    /// The LOCK row.
     pub async fn lock(&self, path: &str) -> Option<Item> {
         self.row(&self.pk(path), "LOCK").await
     }
 
-    /// The body that META points at. Panics if there is none: META must never point at nothing (I4).
+    /// The body that META references. Panics if it is missing (I4).
     pub async fn published(&self, path: &str) -> Option<String> {
         let s3_key = text(&self.meta(path).await?, "s3_key");
         let page = self.page(path);
         let key = locate(&s3_key, &self.stack.bucket, page.tenant(), KeyLayout::default());
-        Some(self.object(key.expect("META points at a body of its tenant")).await)
+        Some(self.object(key.expect("META references a body of its tenant")).await)
     }
 
-    /// The body with that key. Panics if there is none.
+    /// The body with that key. Panics if it is missing.
     pub async fn object(&self, key: &str) -> String {
         let get = self.clean.s3.get_object().bucket(&self.stack.bucket).key(key);
-        let body = get.send().await.expect("META points at a body").body.collect().await.unwrap().to_vec();
+        let body = get.send().await.expect("the body exists").body.collect().await.unwrap().to_vec();
         String::from_utf8(body).unwrap()
     }
 
-    /// The keys of all bodies.
+    /// The keys of all objects.
     pub async fn objects(&self) -> Vec<String> {
         let listed = self.clean.s3.list_objects_v2().bucket(&self.stack.bucket).send().await.unwrap();
         listed.contents().iter().map(|object| object.key().unwrap().to_owned()).collect()
     }
 
-    /// Stores an object as another language's helper does, with its metadata, over whatever is there.
+    /// Stores an object with metadata, without a condition, as a foreign writer does.
     pub async fn store(&self, key: &str, body: &str, metadata: &[(&str, &str)]) {
         let mut put = self.clean.s3.put_object().bucket(&self.stack.bucket).key(key);
         for (name, value) in metadata {
@@ -127,7 +122,7 @@ impl World {
         put.body(body.as_bytes().to_vec().into()).send().await.unwrap();
     }
 
-    /// Deletes an object behind everybody's back.
+    /// Deletes an object outside the protocol.
     pub async fn lose(&self, key: &str) {
         self.clean.s3.delete_object().bucket(&self.stack.bucket).key(key).send().await.unwrap();
     }

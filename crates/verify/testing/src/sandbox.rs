@@ -1,4 +1,5 @@
-//! One sandbox: an instance of the worker with faults and a clock of its own, and what Lambda does around it.
+//! One sandbox: an instance of the worker with its own faults and clock, and the event source that
+//! invokes it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,30 +28,25 @@ use crate::{World, ladder};
 
 /// One sandbox: an instance of the worker, and the event source that invokes it.
 pub struct Sandbox {
-    /// The function.
     pub worker: Arc<Worker>,
-    /// Its way to the services: where faults are injected and calls are counted.
+    /// Its connection to the services: injects faults and counts calls.
     pub way: InProcess,
-    /// Clients that go this way.
+    /// Clients over this connection.
     pub clients: Clients,
     totals: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     source: EventSource,
-    /// What an invocation is told that it has.
+    /// The remaining time that an invocation sees.
     time_out: Duration,
 }
 
-/// How a sandbox differs from the usual one.
+/// Options of a sandbox.
 #[derive(Clone, Copy, Debug)]
 pub struct Make {
-    /// By how much its clock is ahead of AWS's.
+    /// Its clock minus AWS time.
     pub skew_ms: i64,
-    /// Its deployment.
     pub deploy: u64,
-    /// Its time-outs.
     pub ladder: Ladder,
-    /// How often it tries a request.
     pub max_attempts: u32,
-    /// How its table's keys are laid out.
     pub layout: KeyLayout,
 }
 
@@ -61,7 +57,7 @@ impl Default for Make {
 }
 
 impl Sandbox {
-    /// A sandbox in `world` whose own clock is this one.
+    /// A sandbox in `world` with this clock.
     pub fn new(world: &World, make: Make, clock: Clock) -> Self {
         let way = InProcess::new(world.engines.clone(), Faults::none());
         let clients = way.clients(clock, ClientTimeouts::WORKER);
@@ -77,7 +73,7 @@ impl Sandbox {
         let regenerator = Regenerator::new(ledger, artifacts, renderer, settings)
             .with_notifier(Notifier::new(&clients, &world.notifier));
         let worker = Worker::new(world.config.clone(), regenerator, &clients, world.stack.clone(), 10);
-        // Lambda polls with its own client, which no fault of the function's touches.
+        // Lambda polls with its own client, without the faults of the function.
         let source = EventSource {
             sqs: world.clean.sqs.clone(),
             queue_url: world.stack.queue.clone(),
@@ -91,18 +87,18 @@ impl Sandbox {
         Self { worker: Arc::new(worker), way, clients, totals: Arc::default(), source, time_out }
     }
 
-    /// The same with one record per invocation.
+    /// One record per invocation.
     pub fn one_by_one(mut self) -> Self {
         self.source.batch_size = 1;
         self
     }
 
-    /// One invocation with what is visible now.
+    /// One invocation with the visible messages. Returns their number.
     pub async fn turn(&self) -> usize {
         self.source.turn(self.handler()).await
     }
 
-    /// An invocation that does its work and dies before Lambda hears of it.
+    /// An invocation that does its work and crashes before its response.
     pub async fn turn_unacked(&self) -> usize {
         let handle = self.handler();
         let lost = move |event, time| {
@@ -112,7 +108,7 @@ impl Sandbox {
         self.source.turn(lost).await
     }
 
-    /// An invocation that is killed after `time`: the function's process is gone, what it has sent is not.
+    /// An invocation that is killed after `time`. Requests that it has sent still arrive.
     pub async fn turn_killed_after(&self, time: Duration) {
         let source = EventSource { time_out: time, ..self.source.clone() };
         source.turn(self.handler()).await;
@@ -131,36 +127,37 @@ impl Sandbox {
         }
     }
 
-    /// Takes what is visible from the queue without handling it. It comes again when its visibility time-out ends.
+    /// Receives the visible messages without handling them. They are redelivered after the
+    /// visibility timeout.
     pub async fn receive(&self) -> SqsEvent {
         let taken = Arc::new(Mutex::new(SqsEvent::default()));
         let keep = taken.clone();
         let handler = move |event: SqsEvent, _: Duration| {
             *keep.lock().unwrap() = event;
-            futures::future::ready(Err::<SqsBatchResponse, _>("taken away"))
+            futures::future::ready(Err::<SqsBatchResponse, _>("not handled"))
         };
         self.source.turn(handler).await;
         taken.lock().unwrap().clone()
     }
 
-    /// Handles an event as Lambda would hand it over, with this much time for it. Returns the ids that must come again.
+    /// Handles an event with this remaining time. Returns the ids of the batch item failures.
     pub async fn handle(&self, event: SqsEvent, time: Duration) -> Result<Vec<String>, BatchError> {
         let (response, metrics) = self.worker.handle(event, time).await?;
         add(&mut self.totals.lock().unwrap(), &metrics);
         Ok(response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect())
     }
 
-    /// From now on the function meets this fault.
+    /// Injects a fault into calls of the function.
     pub fn inject(&self, on: On, fault: Fault) {
         self.way.faults().inject(on, fault);
     }
 
-    /// The total of a metric over all turns.
+    /// The total of a metric over all invocations.
     pub fn total(&self, metric: Metric) -> u64 {
         self.totals.lock().unwrap().get(metric.name).copied().unwrap_or(0)
     }
 
-    /// The operations that the function sent so far.
+    /// The AWS operations called so far.
     pub fn operations(&self) -> Vec<String> {
         self.way.calls().into_iter().map(|call| call.operation).collect()
     }

@@ -1,4 +1,4 @@
-//! Small origins on the loopback interface that say exactly what a test tells them to.
+//! Small HTTP origins on the loopback interface; the test controls every byte.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A server whose connections are all handled by one function. It ends with the value.
+/// A server with one handler for all connections. It ends on drop.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -39,14 +39,14 @@ impl Server {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let number = count.fetch_add(1, Ordering::SeqCst);
-                // A client that hangs up in the middle is what some tests are about.
+                // Some tests close the connection early: errors are expected.
                 tokio::spawn(talk(Conversation { number, stream, seen: Arc::clone(&seen) }));
             }
         });
         Self { address, connections, requests, task }
     }
 
-    /// Reads one request per connection, sends `answer` and closes.
+    /// Reads one request per connection, sends `answer` and closes the connection.
     pub async fn says(answer: impl Into<Vec<u8>>) -> Self {
         let answer = Arc::new(answer.into());
         Self::start(move |mut talk| {
@@ -59,17 +59,16 @@ impl Server {
         .await
     }
 
-    /// Where it is, as a configuration writes it.
+    /// The URL for a configuration.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// How many connections were accepted.
+    /// The number of accepted connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -80,7 +79,7 @@ impl Server {
     }
 }
 
-/// One connection, as the origin sees it.
+/// One connection on the side of the origin.
 #[derive(Debug)]
 pub struct Conversation {
     /// Counted from zero.
@@ -91,7 +90,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The next request's head. An error if the client has hung up.
+    /// The next request's head. An error if the client has closed the connection.
     pub async fn request(&mut self) -> io::Result<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -102,13 +101,13 @@ impl Conversation {
         Ok(head)
     }
 
-    /// Sends at once.
+    /// Sends and flushes.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref()).await?;
         self.stream.flush().await
     }
 
-    /// Says nothing more, and waits for the client to hang up.
+    /// Sends nothing more, and waits until the client closes the connection.
     pub async fn fall_silent(&mut self) -> io::Result<()> {
         let mut ignored = [0; 1024];
         while self.stream.read(&mut ignored).await? > 0 {}

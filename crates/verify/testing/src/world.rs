@@ -1,4 +1,4 @@
-//! The world outside the functions.
+//! The stack around the functions: engines, clock, clients, configuration.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,10 +16,10 @@ use everfresh_local::stack;
 
 use crate::{Make, Origin, Sandbox};
 
-/// When the test begins, by AWS's clock.
+/// AWS time at the start of a test.
 pub const START_MS: u64 = 1_763_270_000_000;
 
-/// Time-outs of the tests: as in production, with a shorter function.
+/// Timeouts of the tests: as in production, with a shorter function timeout.
 pub fn ladder() -> Ladder {
     Ladder {
         render_deadline_ms: 50_000,
@@ -30,7 +30,7 @@ pub fn ladder() -> Ladder {
     }
 }
 
-/// Two tenants: routes that expire, keep history and are strict about what they publish.
+/// Two tenants: routes with revalidation, with history and with a publish gate.
 pub const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
@@ -61,32 +61,32 @@ path       = "/products/{id}"
 revalidate = "60s"
 "#;
 
-/// The world outside the workers.
+/// A stack in memory, without functions.
 #[derive(Debug)]
 pub struct World {
     /// DynamoDB, S3 and SQS.
     pub engines: Engines,
-    /// AWS's clock.
+    /// AWS time.
     pub clock: Clock,
-    /// Clients without faults, for looking and for sending.
+    /// Clients without faults.
     pub clean: Clients,
-    /// The names of table, bucket and queues.
+    /// Names of table, bucket and queues.
     pub stack: Stack,
-    /// Every tenant's site.
+    /// The site of every tenant.
     pub origin: Origin,
-    /// What the next sandboxes are configured with.
+    /// The configuration of new sandboxes and instances.
     pub config: Config,
-    /// Whom the next sandboxes tell of what they publish: nobody, unless a test says so.
+    /// The notifier of new sandboxes; by default without targets.
     pub notifier: NotifierSettings,
 }
 
 impl World {
-    /// A world with [`CONFIG`], in which nothing has happened yet.
+    /// An empty world with [`CONFIG`].
     pub async fn new() -> Self {
         Self::with_config(CONFIG).await
     }
 
-    /// The same with another configuration.
+    /// An empty world with this configuration.
     pub async fn with_config(config: &str) -> Self {
         let started = tokio::time::Instant::now();
         let clock = Clock::new(move || UNIX_EPOCH + Duration::from_millis(START_MS) + started.elapsed());
@@ -98,22 +98,21 @@ impl World {
         Self { engines, clock, clean, stack, origin: Origin::default(), config, notifier: NotifierSettings::default() }
     }
 
-    /// A sandbox of the usual kind.
+    /// A sandbox with default options.
     pub async fn sandbox(&self) -> Sandbox {
         self.sandbox_with(Make::default())
     }
 
-    /// A sandbox that differs.
     pub fn sandbox_with(&self, make: Make) -> Sandbox {
         self.sandbox_on(make, self.clock.skewed_by_ms(make.skew_ms))
     }
 
-    /// A sandbox whose own clock is this one.
+    /// A sandbox with this clock instead of `make.skew_ms`.
     pub fn sandbox_on(&self, make: Make, clock: Clock) -> Sandbox {
         Sandbox::new(self, make, clock)
     }
 
-    /// A ledger without faults, for operators' verbs and for looking.
+    /// A ledger without faults.
     pub fn ledger(&self) -> Ledger {
         Ledger::new(&self.clean, &self.stack.table, KeyLayout::default())
     }
@@ -124,12 +123,12 @@ impl World {
         acme.resolve(path).unwrap().page
     }
 
-    /// Its partition.
+    /// The partition of an acme page.
     pub fn pk(&self, path: &str) -> String {
         self.page(path).pk(KeyLayout::default())
     }
 
-    /// The present, by AWS's clock.
+    /// The present AWS time.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }

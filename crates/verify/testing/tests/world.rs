@@ -1,4 +1,4 @@
-//! The tests' own world is what it says.
+//! The test stack itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_testing::{START_MS, World, pause};
@@ -6,7 +6,7 @@ use everfresh_testing::{START_MS, World, pause};
 const PAGE: &str = "/products/42";
 
 #[tokio::test(start_paused = true)]
-async fn a_world_begins_empty() {
+async fn new_world_is_empty() {
     let world = World::new().await;
     assert!(world.rows(&world.pk(PAGE)).await.is_empty());
     assert!(world.objects().await.is_empty());
@@ -15,7 +15,7 @@ async fn a_world_begins_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_clock_moves_with_paused_time_and_not_otherwise() {
+async fn clock_follows_paused_time_only() {
     let world = World::new().await;
     let before_ms = world.now_ms();
     assert!((START_MS..START_MS + 10_000).contains(&before_ms), "{before_ms}");
@@ -25,7 +25,7 @@ async fn its_clock_moves_with_paused_time_and_not_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn worlds_share_nothing() {
+async fn worlds_are_isolated() {
     let (one, other) = (World::new().await, World::new().await);
     one.enqueue(PAGE).await;
     one.sandbox().await.turn().await;

@@ -1,4 +1,4 @@
-//! A kind of request under way.
+//! The measurement of one kind of request.
 
 use std::iter::Cycle;
 use std::slice::Iter;
@@ -12,7 +12,7 @@ use crate::function::Function;
 use crate::runtime_api::RuntimeApi;
 use crate::subject::{Request, Subject};
 
-/// A kind of request, with the process that gets it.
+/// A kind of request and the process that handles it.
 pub(super) struct Kind<'a> {
     process: &'a Running<'a>,
     request: &'a Request,
@@ -43,9 +43,9 @@ impl<'a> Kind<'a> {
         for event in self.events.by_ref().take(times) {
             let invoked = self.process.api.invoke(event.clone()).await;
             let answer = invoked.with_context(|| place(self.process, self.request))?;
-            if !(self.request.is_right)(&answer) {
+            if !(self.request.is_expected)(&answer) {
                 let place = place(self.process, self.request);
-                bail!("{place}: unexpected answer {}", String::from_utf8_lossy(&answer));
+                bail!("{place}: unexpected response {}", String::from_utf8_lossy(&answer));
             }
         }
         Ok(())
@@ -60,15 +60,16 @@ impl<'a> Kind<'a> {
         Cost { label: self.request.label, cpu: self.cpu.clone(), calls }
     }
 
-    /// Whether the requests did what their kind says. A little may come on top: what is read once a second, a retry.
+    /// Checks the number of AWS calls and messages. A few more calls are accepted: periodic reads,
+    /// a retry.
     pub(super) async fn check(&self, effort: Effort) -> anyhow::Result<()> {
         let place = place(self.process, self.request);
-        let (wanted, calls) = (self.request.calls as f64, self.cost(effort).calls);
-        if !(wanted..wanted + 0.5).contains(&calls) {
-            bail!("{place}: {calls:.2} calls per request instead of {wanted}");
+        let (expected, calls) = (self.request.calls as f64, self.cost(effort).calls);
+        if !(expected..expected + 0.5).contains(&calls) {
+            bail!("{place}: {calls:.2} calls per request instead of {expected}");
         }
         if let Some(backend) = self.process.subject.backend.as_ref().filter(|_| self.request.enqueues) {
-            // Its last request is answered before its message is sent.
+            // The last response is sent before its message.
             self.process.api.wait_for_poll().await.with_context(|| place.clone())?;
             let (sent, queued) = (effort.requests_of_a_kind() as u64, backend.queued().await?);
             if queued.abs_diff(sent) > sent / 50 {
@@ -83,7 +84,7 @@ fn place(process: &Running<'_>, request: &Request) -> String {
     format!("{}: {}", process.subject.name, request.label)
 }
 
-/// A subject's process. The function comes first: it must be gone before its emulator is.
+/// The process of a subject. Field order matters: the function is dropped before its emulator.
 pub(super) struct Running<'a> {
     pub(super) function: Function,
     pub(super) api: RuntimeApi,
@@ -98,7 +99,7 @@ impl<'a> Running<'a> {
         Ok(Self { function, api, subject })
     }
 
-    /// CPU time so far, of a function that has gone to sleep. It is not asleep yet when its question for an event arrives.
+    /// CPU time so far, read once the process sleeps: it still runs when its poll arrives.
     pub(super) async fn cpu(&self) -> anyhow::Result<Duration> {
         self.api.wait_for_poll().await.context(self.subject.name)?;
         let mut before = self.function.cpu()?;

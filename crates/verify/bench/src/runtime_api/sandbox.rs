@@ -1,4 +1,4 @@
-//! What the emulator knows of its sandbox, and what changes it.
+//! The state of the sandbox.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 
 use super::{Freeze, InvokeError};
 
-/// An event on its way to the function.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) id: String,
@@ -17,26 +16,25 @@ pub(super) struct Event {
     pub(super) time_out: Duration,
 }
 
-/// Where the answer to an event goes.
-pub(super) type Answer = oneshot::Sender<Result<Bytes, InvokeError>>;
+/// Receives the response to an event.
+pub(super) type Responder = oneshot::Sender<Result<Bytes, InvokeError>>;
 
 #[derive(Debug)]
 pub(super) struct Sandbox {
     /// The process, or why there is none.
     pub(super) process: Result<Pid, InvokeError>,
-    /// Counts processes. A poll of one that has ended may still be in line, and must not get an event.
+    /// Counts processes. A pending poll of an ended process must not receive an event.
     pub(super) generation: u64,
     pub(super) freeze: Freeze,
     frozen: bool,
     pub(super) time_out: Duration,
     pub(super) connections: u64,
     pub(super) polls: u64,
-    /// Whether this process has ever asked for an event.
+    /// Whether this process has polled yet.
     pub(super) started: bool,
-    /// Polls that wait now.
-    pub(super) asking: usize,
-    pub(super) queue: VecDeque<(Event, Answer)>,
-    pub(super) handed_over: HashMap<String, Answer>,
+    pub(super) pending_polls: usize,
+    pub(super) queue: VecDeque<(Event, Responder)>,
+    pub(super) delivered: HashMap<String, Responder>,
 }
 
 impl Default for Sandbox {
@@ -50,16 +48,16 @@ impl Default for Sandbox {
             connections: 0,
             polls: 0,
             started: false,
-            asking: 0,
+            pending_polls: 0,
             queue: VecDeque::new(),
-            handed_over: HashMap::new(),
+            delivered: HashMap::new(),
         }
     }
 }
 
 impl Sandbox {
     pub(super) fn is_idle(&self) -> bool {
-        self.asking > 0 && self.queue.is_empty() && self.handed_over.is_empty()
+        self.pending_polls > 0 && self.queue.is_empty() && self.delivered.is_empty()
     }
 
     pub(super) fn freeze_if_idle(&mut self) {
@@ -69,7 +67,7 @@ impl Sandbox {
         }
     }
 
-    pub(super) fn thaw(&mut self) {
+    pub(super) fn resume(&mut self) {
         if self.frozen {
             self.signal(Signal::CONT);
             self.frozen = false;
@@ -80,33 +78,33 @@ impl Sandbox {
         if let Ok(pid) = self.process
             && let Err(error) = kill_process(pid, signal)
         {
-            // It has ended by itself; whoever watches it will say so.
-            tracing::debug!(%error, ?pid, ?signal, "a signal did not arrive");
+            // The process has ended by itself; its watcher reports it.
+            tracing::debug!(%error, ?pid, ?signal, "signal not delivered");
         }
     }
 
-    /// The next event, for a process that runs again by then.
-    pub(super) fn hand_over(&mut self, generation: u64) -> Option<Event> {
+    /// Resumes the process and returns the next event.
+    pub(super) fn deliver(&mut self, generation: u64) -> Option<Event> {
         if generation != self.generation {
             return None;
         }
-        let (event, answer) = self.queue.pop_front()?;
-        self.thaw();
-        self.handed_over.insert(event.id.clone(), answer);
+        let (event, responder) = self.queue.pop_front()?;
+        self.resume();
+        self.delivered.insert(event.id.clone(), responder);
         Some(event)
     }
 
-    /// Forgets the process and tells everybody who waits for it. The first reason is the one that stays.
+    /// Detaches the process and fails every pending invocation with `why`.
     pub(super) fn end(&mut self, why: InvokeError) {
-        let queued = self.queue.drain(..).map(|(_, answer)| answer);
-        for answer in self.handed_over.drain().map(|(_, answer)| answer).chain(queued) {
-            // Nobody waits any more: then nobody needs to know.
-            let _ = answer.send(Err(why.clone()));
+        let queued = self.queue.drain(..).map(|(_, responder)| responder);
+        for responder in self.delivered.drain().map(|(_, responder)| responder).chain(queued) {
+            // The invocation may have been cancelled.
+            let _ = responder.send(Err(why.clone()));
         }
         self.process = Err(why);
         self.generation += 1;
         self.frozen = false;
         self.started = false;
-        self.asking = 0;
+        self.pending_polls = 0;
     }
 }

@@ -1,4 +1,5 @@
-//! The sandbox under one lock, and waiting for its changes: a poll, an event and a signal never pass each other.
+//! The sandbox under one lock, so that polls, events and signals are ordered, and waiting for its
+//! changes.
 
 use std::io;
 use std::process::Child;
@@ -23,7 +24,8 @@ impl Shared {
         result.expect("the closure was called")
     }
 
-    /// Spawns the sandbox's process. Under the lock, so that no poll of it comes before it is known.
+    /// Spawns the process of the sandbox, under the lock: no poll of it arrives before it is
+    /// registered.
     pub(crate) fn attach(&self, spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<(Child, Pid)> {
         self.change(|sandbox| {
             sandbox.end(InvokeError::NoFunction);
@@ -34,7 +36,7 @@ impl Shared {
         })
     }
 
-    /// The process has ended, or is about to be.
+    /// The process has ended, or will be killed.
     pub(crate) fn ended(&self, pid: Pid, why: InvokeError) {
         self.change(|sandbox| {
             if sandbox.process == Ok(pid) {
@@ -43,13 +45,13 @@ impl Shared {
         });
     }
 
-    /// The process says that it cannot start.
+    /// The process reported an initialization error.
     pub(super) fn init_failed(&self, why: InvokeError) {
         self.change(|sandbox| sandbox.end(why));
     }
 
-    /// Nothing more can be expected of the process: it is killed, and whoever waits learns why.
-    pub(super) fn give_up(&self, why: InvokeError) {
+    /// Kills the process and fails every pending invocation with `why`.
+    pub(super) fn kill(&self, why: InvokeError) {
         self.change(|sandbox| {
             sandbox.signal(Signal::KILL);
             sandbox.end(why);
@@ -60,7 +62,7 @@ impl Shared {
         self.change(|sandbox| {
             sandbox.freeze = freeze;
             match freeze {
-                Freeze::Never => sandbox.thaw(),
+                Freeze::Never => sandbox.resume(),
                 Freeze::BetweenInvocations => sandbox.freeze_if_idle(),
             }
         });
@@ -70,8 +72,8 @@ impl Shared {
         self.change(|sandbox| sandbox.time_out = time_out);
     }
 
-    pub(super) fn thaw(&self) {
-        self.change(Sandbox::thaw);
+    pub(super) fn resume(&self) {
+        self.change(Sandbox::resume);
     }
 
     pub(super) fn polls(&self) -> u64 {
@@ -86,51 +88,50 @@ impl Shared {
         self.change(|sandbox| sandbox.connections += 1);
     }
 
-    /// Puts an event in line.
     pub(super) fn enqueue(
         &self,
         body: Bytes,
     ) -> Result<(String, oneshot::Receiver<Result<Bytes, InvokeError>>), InvokeError> {
         self.change(|sandbox| {
             sandbox.process.clone()?;
-            let (answer, receiver) = oneshot::channel();
+            let (responder, receiver) = oneshot::channel();
             let id = Uuid::new_v4().to_string();
-            sandbox.queue.push_back((Event { id: id.clone(), body, time_out: sandbox.time_out }, answer));
+            sandbox.queue.push_back((Event { id: id.clone(), body, time_out: sandbox.time_out }, responder));
             Ok((id, receiver))
         })
     }
 
-    /// Waits until an event's time has run out. While others are before it, its time has not begun.
-    pub(super) async fn late(&self, id: &str, init_limit: Duration) -> InvokeError {
+    /// Waits until an event has timed out. Its time begins when it is delivered.
+    pub(super) async fn timed_out(&self, id: &str, init_limit: Duration) -> InvokeError {
         let limit = self.0.borrow().time_out;
         let mut changes = self.0.subscribe();
         if tokio::time::timeout(init_limit, changes.wait_for(|sandbox| sandbox.started)).await.is_err() {
             return InvokeError::TimedOut { doing: "start", limit: init_limit };
         }
-        let _ = changes.wait_for(|sandbox| sandbox.handed_over.contains_key(id)).await;
+        let _ = changes.wait_for(|sandbox| sandbox.delivered.contains_key(id)).await;
         tokio::time::sleep(limit).await;
-        InvokeError::TimedOut { doing: "answer", limit }
+        InvokeError::TimedOut { doing: "respond", limit }
     }
 
-    /// Waits for a process with nothing to do.
+    /// Waits until the process polls and no event is queued.
     pub(super) async fn idle(&self) -> Result<(), InvokeError> {
         let mut changes = self.0.subscribe();
         match changes.wait_for(|sandbox| sandbox.is_idle() || sandbox.process.is_err()).await {
             Ok(sandbox) => sandbox.process.clone().map(|_| ()),
-            // Only without a sender, and `self` is one.
+            // The sender is `self`.
             Err(_) => Err(InvokeError::NoFunction),
         }
     }
 
-    /// The function asks for an event. `None` if its process has ended meanwhile.
+    /// A poll of the function. `None` if its process has ended meanwhile.
     pub(super) async fn next(&self) -> Option<Event> {
         let mut changes = self.0.subscribe();
-        let asking = Asking::begin(self);
+        let poll = PendingPoll::begin(self);
         loop {
-            if let Some(event) = self.change(|sandbox| sandbox.hand_over(asking.generation)) {
+            if let Some(event) = self.change(|sandbox| sandbox.deliver(poll.generation)) {
                 return Some(event);
             }
-            let gone = |sandbox: &Sandbox| sandbox.generation != asking.generation;
+            let gone = |sandbox: &Sandbox| sandbox.generation != poll.generation;
             let change = changes.wait_for(|sandbox| gone(sandbox) || !sandbox.queue.is_empty()).await.ok()?;
             if gone(&change) {
                 return None;
@@ -138,26 +139,26 @@ impl Shared {
         }
     }
 
-    /// The function's answer to an event. `false` if it has no such event (any more).
-    pub(super) fn answer(&self, id: &str, answer: Result<Bytes, InvokeError>) -> bool {
-        let waiting = self.change(|sandbox| sandbox.handed_over.remove(id));
-        // Whoever asked may have lost patience; for the function that is no difference.
+    /// The response to an event. `false` if no such event is pending.
+    pub(super) fn respond(&self, id: &str, answer: Result<Bytes, InvokeError>) -> bool {
+        let waiting = self.change(|sandbox| sandbox.delivered.remove(id));
+        // The invocation may have been cancelled; the function gets the same status.
         waiting.map(|waiting| waiting.send(answer)).is_some()
     }
 }
 
-/// A poll that waits, until its connection ends.
-struct Asking<'a> {
+/// A pending poll. It ends with its connection.
+struct PendingPoll<'a> {
     shared: &'a Shared,
     generation: u64,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> PendingPoll<'a> {
     fn begin(shared: &'a Shared) -> Self {
         let generation = shared.change(|sandbox| {
             sandbox.polls += 1;
             sandbox.started = true;
-            sandbox.asking += 1;
+            sandbox.pending_polls += 1;
             sandbox.freeze_if_idle();
             sandbox.generation
         });
@@ -165,11 +166,11 @@ impl<'a> Asking<'a> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingPoll<'_> {
     fn drop(&mut self) {
         self.shared.change(|sandbox| {
             if sandbox.generation == self.generation {
-                sandbox.asking -= 1;
+                sandbox.pending_polls -= 1;
             }
         });
     }

@@ -1,4 +1,5 @@
-//! What functions talk to: the engines in memory, behind a loopback port of this process. What they spend is not the functions'.
+//! The AWS services of the functions: the engines in memory behind a loopback port of this process,
+//! so that their CPU time is not counted as the functions'.
 
 use std::fs;
 use std::sync::Arc;
@@ -23,7 +24,6 @@ use everfresh_local::in_process::InProcess;
 use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY, stack};
 use tempfile::TempDir;
 
-/// The site's host.
 pub(super) const HOST: &str = "shop.example";
 
 /// The ETag of every page.
@@ -41,8 +41,8 @@ max_stale  = "7d"
 tags       = ["products", "product-{id}"]
 "#;
 
-/// DynamoDB takes no more rows at once.
-const ROWS_AT_ONCE: usize = 25;
+/// The limit of BatchWriteItem.
+const BATCH_ROWS: usize = 25;
 
 /// A running stack with a site.
 #[derive(Debug)]
@@ -50,14 +50,14 @@ pub struct Backend {
     clients: Clients,
     stack: Stack,
     config: Config,
-    /// Where `everfresh.toml` is.
+    /// Contains `everfresh.toml`.
     folder: TempDir,
     gateway: Gateway,
     calls: Arc<AtomicU64>,
 }
 
 impl Backend {
-    /// An empty stack, and a site without pages.
+    /// An empty stack and a site without pages.
     pub async fn start() -> anyhow::Result<Arc<Self>> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("everfresh.toml"), CONFIG)?;
@@ -75,7 +75,7 @@ impl Backend {
         Ok(Arc::new(Self { clients, stack, config, folder, gateway, calls }))
     }
 
-    /// The variables of a function of this stack, whichever.
+    /// The environment of every function of this stack.
     pub fn environment(&self) -> Vec<(String, String)> {
         let config = self.folder.path().join("everfresh.toml");
         let variables = [
@@ -93,32 +93,34 @@ impl Backend {
         variables.map(|(name, value)| (name.to_owned(), value)).to_vec()
     }
 
-    /// How many requests functions have sent so far.
+    /// Requests of functions so far.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// How many messages wait in the queue.
+    /// Messages visible in the queue.
     pub async fn queued(&self) -> anyhow::Result<u64> {
         let name = QueueAttributeName::ApproximateNumberOfMessages;
         let get = self.clients.sqs.get_queue_attributes().queue_url(&self.stack.queue).attribute_names(name.clone());
-        let found = get.send().await.context("counting the queue")?;
-        let count =
-            found.attributes().and_then(|attributes| attributes.get(&name)).context("the queue has no count")?;
-        count.parse().context("the queue's count")
+        let found = get.send().await.context("read the queue attributes")?;
+        let count = found
+            .attributes()
+            .and_then(|attributes| attributes.get(&name))
+            .context("queue attributes without a count")?;
+        count.parse().context("parse the message count")
     }
 
-    /// Publishes pages that were rendered `age` ago, all with one body.
+    /// Publishes pages rendered `age` ago, all with the same body.
     pub async fn publish(&self, paths: &[String], age: Duration) -> anyhow::Result<()> {
-        let site = self.config.tenants().next().context("the configuration has a tenant")?;
+        let site = self.config.tenants().next().context("no tenant in the configuration")?;
         let now_ms = Clock::system().now_ms().saturating_sub(u64::try_from(age.as_millis())?);
         let version = Version::next(now_ms, None, None, 1);
         let artifact = artifact()?;
         let pages: Result<Vec<_>, _> = paths.iter().map(|path| site.resolve(path).map(|found| found.page)).collect();
         let pages = pages?;
-        let key = object_key(pages.first().context("a page to publish")?, &version);
+        let key = object_key(pages.first().context("no page to publish")?, &version);
         Artifacts::new(&self.clients, &self.stack.bucket).upload(&key, &artifact).await?;
-        for pages in pages.chunks(ROWS_AT_ONCE) {
+        for pages in pages.chunks(BATCH_ROWS) {
             let mut writes = Vec::new();
             for page in pages {
                 let mut put = PutRequest::builder()
@@ -130,13 +132,13 @@ impl Backend {
                 writes.push(WriteRequest::builder().put_request(put.build()?).build());
             }
             let write = self.clients.dynamodb.batch_write_item().request_items(&self.stack.table, writes);
-            write.send().await.context("writing rows")?;
+            write.send().await.context("write rows")?;
         }
         Ok(())
     }
 }
 
-/// The published version, with all that a commit writes.
+/// The META attributes that a commit writes.
 fn meta(artifact: &Artifact, key: &str, version: Version) -> [(&'static str, AttributeValue); 15] {
     let s = |text: &str| AttributeValue::S(text.to_owned());
     let n = |number: u64| AttributeValue::N(number.to_string());
@@ -160,7 +162,7 @@ fn meta(artifact: &Artifact, key: &str, version: Version) -> [(&'static str, Att
     ]
 }
 
-/// A page of about 20 KB, with as many quotes and line ends as pages have: JSON escapes them.
+/// A page of about 20 KB with a usual number of quotes and line breaks, which JSON escapes.
 fn artifact() -> anyhow::Result<Artifact> {
     let mut body = String::from("<!doctype html>\n<html lang=\"en\">\n<head><title>Figs</title></head>\n<body>\n");
     for n in 0..90 {
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_as_large_as_pages_are() {
+    fn page_has_about_20_kb() {
         let bytes = artifact().unwrap().body().len();
         assert!((18_000..22_000).contains(&bytes), "{bytes}");
     }

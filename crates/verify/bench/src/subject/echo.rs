@@ -1,4 +1,4 @@
-//! The yardstick.
+//! The baseline: a function that returns its payload.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub(super) fn subjects(binary: PathBuf) -> Vec<Subject> {
         requests: vec![Request {
             label: "echo",
             events: vec![event("/products/figs", &[])],
-            is_right: |answer| answer.starts_with(b"{") && answer.len() > 500,
+            is_expected: |response| response.starts_with(b"{") && response.len() > 500,
             calls: 0,
             enqueues: false,
         }],

@@ -1,4 +1,5 @@
-//! The worker. Only its weight and its start: what a batch costs is mostly what its renders cost.
+//! The worker. Only size and start are measured: the cost of a batch is mostly the cost of its
+//! renders.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Somebody who saves a page again in the very moment in which it is being rendered: too late for that render, too early to be told
-//! apart from it by clocks.
+//! An editor that saves a page while it is being rendered: too late for that render, and too close
+//! to it for clocks to distinguish the two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use everfresh_enqueue::{Message, Queues, Sender};
 
 use crate::check::Actor;
+use crate::faults::RunFault;
 use crate::run::Sim;
 
-/// Edits that follow a render's beginning closely, in one run.
 const MOST_EDITS: u32 = 5;
 
-/// Edits pages whose render has just begun, while there is chaos.
+/// Edits pages whose render has just begun, during the chaos phase.
 pub(crate) async fn editor(sim: Arc<Sim>) {
     let mut rng = sim.rng(600);
     let mut began = sim.sites.watch();
@@ -29,7 +29,7 @@ pub(crate) async fn editor(sim: Arc<Sim>) {
         tokio::time::sleep(Duration::from_millis(rng.u64(1..1_500))).await;
         sim.sites.edit(&page.to_string());
         let _ = sender.send(&Message::path(page.tenant().as_str(), page.path().as_str())).await;
-        sim.happened("edit-during-render");
+        sim.count_fault(RunFault::EditDuringRender);
         edits += 1;
     }
 }

@@ -1,6 +1,7 @@
-//! A helper of another language on the same table: takes the lease, renders, and puts META whole, without a condition on it and
-//! without our attributes; or it keeps versions, and moves META's pointer alone. Its clock is right and nothing happens to its calls: the one overwrite that a late write of its lease can
-//! cause is a known limit, told in docs/model.md.
+//! A foreign writer on the same table: takes the lease, renders, and puts the whole META row
+//! without a condition and without our attributes; or it keeps versions, and updates only META's
+//! pointer. Its clock is right and its calls have no faults: the one overwrite that a late write of
+//! its lease can cause is a known limit, described in docs/model.md.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,12 +14,13 @@ use everfresh_core::domain::page_key::{KeyLayout, PageKey};
 
 use super::pause;
 use crate::check::Actor;
+use crate::faults::RunFault;
 use crate::run::Sim;
 use crate::site;
 
 const LEASE_SECONDS: u64 = 30;
 
-/// Regenerates pages now and then while there is chaos.
+/// Regenerates pages during the chaos phase.
 pub(crate) async fn foreign(sim: Arc<Sim>) {
     let mut rng = sim.rng(500);
     let Some(most_ms) = sim.profile.foreign_ms else { return };
@@ -31,16 +33,15 @@ pub(crate) async fn foreign(sim: Arc<Sim>) {
         let page = sim.pages.any(&mut rng).clone();
         let takes = Duration::from_millis(rng.u64(0..25_000));
         let attempt = rng.u32(..);
-        // Some of them die while they render.
-        let dies = rng.u8(0..5) == 0;
-        let helper = Helper { sim: &sim, clients: &clients, page: &page, attempt, keeps_versions: rng.u8(0..3) == 0 };
-        if helper.regenerate(takes, dies).await.is_some() {
-            sim.happened(if helper.keeps_versions { "foreign-pointer" } else { "foreign-commit" });
+        let crashes = rng.u8(0..5) == 0;
+        let writer = Writer { sim: &sim, clients: &clients, page: &page, attempt, keeps_versions: rng.u8(0..3) == 0 };
+        if writer.regenerate(takes, crashes).await.is_some() {
+            sim.count_fault(if writer.keeps_versions { RunFault::ForeignPointer } else { RunFault::ForeignCommit });
         }
     }
 }
 
-struct Helper<'a> {
+struct Writer<'a> {
     sim: &'a Sim,
     clients: &'a Clients,
     page: &'a PageKey,
@@ -48,8 +49,8 @@ struct Helper<'a> {
     keeps_versions: bool,
 }
 
-impl Helper<'_> {
-    async fn regenerate(&self, takes: Duration, dies: bool) -> Option<()> {
+impl Writer<'_> {
+    async fn regenerate(&self, takes: Duration, crashes: bool) -> Option<()> {
         let (sim, attempt) = (self.sim, self.attempt);
         let token = format!("foreign-{attempt}");
         let acquire = self.clients.dynamodb.put_item().table_name(&sim.queues.stack.table);
@@ -64,7 +65,7 @@ impl Helper<'_> {
         let name = self.page.to_string();
         let body = site::body(&name, sim.sites.revision(&name));
         tokio::time::sleep(takes).await;
-        if dies {
+        if crashes {
             return None;
         }
         let key = format!("{}/foreign/{attempt}", self.page.tenant());
@@ -97,7 +98,7 @@ impl Helper<'_> {
         commit.send().await.ok().map(|_| ())
     }
 
-    /// What is published, whole.
+    /// The whole published row.
     fn published(&self, sk: &str, key: &str) -> Option<Put> {
         let put = Put::builder().table_name(&self.sim.queues.stack.table).set_item(Some(self.row(sk)));
         let put = put.item("s3_key", text(key)).item("generated_at", number(self.now()));

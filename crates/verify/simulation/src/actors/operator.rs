@@ -1,4 +1,5 @@
-//! An operator among running workers: pins, rolls back, purges, invalidates, and sends dead letters back.
+//! An operator beside running workers: pins, rolls back, purges, invalidates, and redrives dead
+//! letters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,10 @@ use everfresh_enqueue::{Message, Queues, Sender};
 
 use super::pause;
 use crate::check::Actor;
+use crate::faults::RunFault;
 use crate::run::Sim;
 
-/// Operates while there is chaos.
+/// Operates during the chaos phase.
 pub(crate) async fn operator(sim: Arc<Sim>) {
     let mut rng = sim.rng(400);
     let Some(most_ms) = sim.profile.operator_ms else { return };
@@ -26,20 +28,20 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
         let page = sim.pages.any(&mut rng).clone();
         let at_ms = upper_ms(&ledger);
         let done = match rng.u8(0..9) {
-            0 => ledger.pin(&page).await.map(|operation| counted(operation, "pin")),
-            1 => Ok(unpin(&sim, &ledger, &page).await.then_some("unpin")),
-            // Twice as likely, for one page of four keeps versions.
+            0 => ledger.pin(&page).await.map(|operation| counted(operation, RunFault::Pin)),
+            1 => Ok(unpin(&sim, &ledger, &page).await.then_some(RunFault::Unpin)),
+            // Twice as likely, because only one page of four keeps versions.
             2 | 8 => match kept_versions(&sim, &page).await.first() {
                 Some(version) => {
-                    ledger.roll_back(&page, version).await.map(|operation| counted(operation, "roll-back"))
+                    ledger.roll_back(&page, version).await.map(|operation| counted(operation, RunFault::RollBack))
                 }
                 None => continue,
             },
-            3 => ledger.purge(&page).await.map(|operation| counted(operation, "purge")),
-            4 => ledger.invalidate_path(&page, at_ms).await.map(|()| Some("invalidate-path")),
+            3 => ledger.purge(&page).await.map(|operation| counted(operation, RunFault::Purge)),
+            4 => ledger.invalidate_path(&page, at_ms).await.map(|()| Some(RunFault::InvalidatePath)),
             5 => {
                 let Ok(prefix) = Prefix::of(page.path()) else { continue };
-                ledger.invalidate_prefix(page.tenant(), &prefix, at_ms).await.map(|()| Some("invalidate-prefix"))
+                ledger.invalidate_prefix(page.tenant(), &prefix, at_ms).await.map(|()| Some(RunFault::InvalidatePrefix))
             }
             _ => {
                 redrive(&sim, &mut rng);
@@ -47,24 +49,24 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
             }
         };
         if let Ok(Some(done)) = done {
-            sim.happened(done);
+            sim.count_fault(done);
         }
     }
 }
 
-/// After the chaos: what is pinned is set free, half of the dead letters are sent back.
-pub(crate) async fn tidy_up(sim: &Sim) {
+/// After the chaos phase: unpins every page and redrives half of the dead letters.
+pub(crate) async fn unpin_and_redrive(sim: &Sim) {
     let ledger = ledger(sim);
     let pages: Vec<PageKey> = sim.pages.keys().cloned().collect();
     for page in pages {
         if unpin(sim, &ledger, &page).await {
-            sim.happened("unpin");
+            sim.count_fault(RunFault::Unpin);
         }
     }
     redrive(sim, &mut sim.rng(401));
 }
 
-/// Sets a page free, and asks for what was wished for meanwhile. A live lease is waited for. Returns whether it was pinned.
+/// Unpins a page and enqueues it, after any live lease. Returns whether it was pinned.
 async fn unpin(sim: &Sim, ledger: &Ledger, page: &PageKey) -> bool {
     for _ in 0..100 {
         match ledger.lookup(page).await {
@@ -84,18 +86,18 @@ async fn unpin(sim: &Sim, ledger: &Ledger, page: &PageKey) -> bool {
     true
 }
 
-/// Only what was done counts.
-fn counted(operation: Operation, name: &'static str) -> Option<&'static str> {
-    matches!(operation, Operation::Done(_)).then_some(name)
+/// Only operations that took effect are counted.
+fn counted(operation: Operation, fault: RunFault) -> Option<RunFault> {
+    matches!(operation, Operation::Done(_)).then_some(fault)
 }
 
 fn redrive(sim: &Sim, rng: &mut fastrand::Rng) {
-    for letter in sim.queues.dead_letters() {
+    for dead_letter in sim.queues.dead_letters() {
         if rng.bool()
-            && let Some(message) = sim.queues.redrive(letter.number)
+            && let Some(message) = sim.queues.redrive(dead_letter.number)
         {
             sim.checker.redriven(&message);
-            sim.happened("redrive");
+            sim.count_fault(RunFault::Redrive);
         }
     }
 }
@@ -109,7 +111,7 @@ fn ledger(sim: &Sim) -> Ledger {
     Ledger::new(&sim.clean_clients(Actor::Operator), &sim.queues.stack.table, KeyLayout::default())
 }
 
-/// The upper end of what AWS's time may be.
+/// The upper bound of AWS time.
 fn upper_ms(ledger: &Ledger) -> u64 {
     let time = ledger.time();
     time.now_ms() + time.error_ms().unwrap_or(2_000)

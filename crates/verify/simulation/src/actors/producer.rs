@@ -1,4 +1,5 @@
-//! Services that ask for regenerations: once, twice, under a key, under a key that is taken, and in words that nobody understands.
+//! Producers of messages: sent once or twice, with a key, with a key of another request, and poison
+//! messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +9,10 @@ use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Retry, Sender, 
 
 use super::pause;
 use crate::check::Actor;
+use crate::faults::RunFault;
 use crate::run::{CHAOS, Sim};
 
-/// Sends so many messages while there is chaos, and edits pages before most of them.
+/// Sends this number of messages during the chaos phase, and edits pages before most of them.
 pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
     let mut rng = sim.rng(300);
     let stack = &sim.queues.stack;
@@ -18,7 +20,7 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
     let clients = sim.clients(Actor::Producer, rng.u64(..), sim.clock.clone(), ClientTimeouts::WORKER);
     let clean = sim.clean_clients(Actor::Producer);
     let sender = Sender::new(clients.sqs.clone(), queues.clone());
-    // Two a time that falls well within the chaos.
+    // On average all messages fall within the chaos phase.
     let longest_ms = u64::try_from(CHAOS.as_millis()).unwrap_or(u64::MAX) * 3 / 2 / u64::from(messages);
     let mut last: Option<Message> = None;
     for _ in 0..messages {
@@ -37,14 +39,15 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
                 let poison = ["{", "", "{\"v\":9}", "[[[[[[[[", "{\"v\":1,\"tenant\":\"nobody\",\"path\":\"/\"}"];
                 let body = poison[rng.usize(0..poison.len())];
                 let body = if body.is_empty() { " " } else { body };
-                // Whether it arrives or not, it is not ours to lose.
+                // A poison message may be lost.
                 let _ = clean.sqs.send_message().queue_url(&stack.queue).message_body(body).send().await;
                 continue;
             }
         }
         match rng.u8(0..10) {
             0 | 1 => message.idempotency_key = IdempotencyKey::parse(&format!("key-{}", rng.u16(..))).ok(),
-            // The last one's key again: the same wish, or by mistake another one. Keys are scoped to the page.
+            // The last key again: for the same request, or by mistake for another one. Keys are
+            // scoped to the page.
             2 | 3 => {
                 if let Some(last) = last.as_ref().filter(|last| last.idempotency_key.is_some()) {
                     message = last.clone();
@@ -56,7 +59,7 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
             _ => {}
         }
         match rng.u8(0..7) {
-            // One key for two requests, the second of which says that the page has changed.
+            // One key for two requests; the reason of the second is `changed`.
             6 => {
                 message.reason = Reason::Expired;
                 message.idempotency_key = IdempotencyKey::parse(&format!("twice-{}", rng.u16(..))).ok();
@@ -64,17 +67,17 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
                 tokio::time::sleep(Duration::from_millis(rng.u64(0..3_000))).await;
                 message.reason = Reason::Changed;
                 let _ = sender.send(&message).await;
-                sim.happened("key-conflict");
+                sim.count_fault(RunFault::KeyConflict);
             }
-            // Under a key of its own, for one that is made up would not be the same in another process.
+            // With an explicit key: a generated one would differ in another process.
             0 => {
                 let key = format!("once-{}", rng.u64(..));
                 message.idempotency_key = message.idempotency_key.or(IdempotencyKey::parse(&key).ok());
                 let _ = sender.clone().retrying(Retry::default()).send(&message).await;
             }
-            // Two calls in one moment, between which the page may change.
+            // Two concurrent calls, between which the page may change.
             1 => {
-                sim.happened("double-fire");
+                sim.count_fault(RunFault::DoubleFire);
                 let again = async {
                     sim.sites.edit(&page.to_string());
                     sender.send_once(&message).await
@@ -86,25 +89,25 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
                 let other = Message::path(other.tenant().as_str(), other.path().as_str());
                 let _ = sender.send_all(&[message.clone(), other]).await;
             }
-            // Who hears nothing tries again, under the same key if it has one.
-            way => {
+            // Without a response the producer retries, with the same key if there is one.
+            variant => {
                 for _ in 0..3 {
                     if sender.send(&message).await.is_ok() {
                         break;
                     }
                 }
-                if way == 3 {
-                    sim.happened("double-fire");
+                if variant == 3 {
+                    sim.count_fault(RunFault::DoubleFire);
                     let _ = sender.send(&message).await;
                 }
             }
         }
         last = Some(message);
     }
-    if sim.profile.other_pages {
+    if sim.profile.configuration_skew {
         send_from_other_configuration(&sim, &mut rng, &clean).await;
     }
-    // Whatever the faults did, at least so many have arrived.
+    // At least this number arrives, also under faults.
     while sim.wire.produced() < messages {
         let page = sim.pages.any(&mut rng).clone();
         let message = Message::path(page.tenant().as_str(), page.path().as_str());
@@ -112,18 +115,19 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
     }
 }
 
-/// A sender with another configuration computes another page than the workers do. They put its message off until it is given up.
+/// A sender with another configuration computes another page than the workers. They retry its
+/// message until it is rejected.
 async fn send_from_other_configuration(sim: &Sim, rng: &mut fastrand::Rng, clients: &Clients) {
     let stack = &sim.queues.stack;
     let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
     let page = sim.pages.any(rng);
     let message = Message::path(page.tenant().as_str(), page.path().as_str());
     let _ = Sender::new(clients.sqs.clone(), queues).send_with(&message, &[(attributes::PAGE, "another page")]).await;
-    sim.happened("other-configuration");
+    sim.count_fault(RunFault::ConfigurationSkew);
 }
 
-/// When all is quiet and every claim has run out, one more request for each page.
-pub(crate) async fn last_call(sim: &Sim) {
+/// After the queues are empty and every claim has expired, one more request for each page.
+pub(crate) async fn final_requests(sim: &Sim) {
     tokio::time::sleep(Duration::from_secs(120)).await;
     let stack = &sim.queues.stack;
     let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
@@ -131,7 +135,7 @@ pub(crate) async fn last_call(sim: &Sim) {
     for page in sim.pages.keys() {
         let mut message = Message::path(page.tenant().as_str(), page.path().as_str());
         message.reason = Reason::Expired;
-        // In memory and without faults.
+        // Cannot fail: in memory and without faults.
         let _ = sender.send(&message).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Readers of one serving instance after the other.
+//! Readers of the serving function, one instance after the other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,28 +10,29 @@ use everfresh_serve::{Served, Server, Settings};
 
 use super::pause;
 use crate::check::Actor;
+use crate::faults::RunFault;
 use crate::run::Sim;
 
-/// How many visits there are after the chaos.
-const CALM_VISITS: u32 = 6;
+/// Reads after the chaos phase.
+const CALM_READS: u32 = 6;
 
-/// Reads through the chaos and for a while after it.
+/// Reads during the chaos phase and for some time after it.
 pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
     let mut rng = sim.rng(200 + index);
     let Some(mut server) = instance(&sim, &mut rng) else { return };
-    let mut knows = BTreeSet::new();
-    let mut calm_visits = 0;
-    while calm_visits < CALM_VISITS {
+    let mut served_pages = BTreeSet::new();
+    let mut calm_reads = 0;
+    while calm_reads < CALM_READS {
         if sim.is_calm() {
-            calm_visits += 1;
+            calm_reads += 1;
             tokio::time::sleep(Duration::from_secs(60)).await;
         } else {
             pause(&sim, &mut rng, 200, 15_000).await;
         }
         if rng.u8(0..30) == 0 {
-            sim.happened("instance-replaced");
+            sim.count_fault(RunFault::InstanceReplaced);
             let Some(fresh) = instance(&sim, &mut rng) else { return };
-            (server, knows) = (fresh, BTreeSet::new());
+            (server, served_pages) = (fresh, BTreeSet::new());
         }
         let page = sim.pages.any(&mut rng).clone();
         let Some(host) = sim.config.tenant(page.tenant()).and_then(|tenant| tenant.hosts.first().cloned()) else {
@@ -44,11 +45,11 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
             ..Request::default()
         };
         let Served { reply, wish } = server.serve(&request).await;
-        sim.read();
+        sim.count_read();
         let name = page.to_string();
-        sim.checker.read(&name, reply.status, &reply.body, knows.contains(&name));
+        sim.checker.read(&name, reply.status, &reply.body, served_pages.contains(&name));
         if reply.status == 200 {
-            knows.insert(name);
+            served_pages.insert(name);
         }
         server.finish(wish).await;
     }

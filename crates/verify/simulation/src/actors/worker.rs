@@ -1,4 +1,5 @@
-//! Lambda around the worker: polls, invokes, deletes what was not reported as failed; and everything that can befall a sandbox.
+//! Lambda around the worker: polls, invokes, deletes the messages that were not reported as failed;
+//! and the faults of a sandbox.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,23 +17,24 @@ use everfresh_worker::Worker;
 use everfresh_worker::handler::BatchError;
 
 use crate::check::Actor;
+use crate::faults::RunFault;
 use crate::faulty_invocation::{FaultyInvocation, Freeze, InvocationFault, Moment, Stopped, When};
+use crate::guards::Guard;
 use crate::machine::MachineClock;
 use crate::profile::{Invocations, step_ms};
 use crate::queues::Message;
 use crate::run::Sim;
-use crate::sabotage::Sabotage;
 
-/// A clock that is this wrong is put right.
-const FURTHEST_MS: i64 = 900_000;
+/// A clock with a larger error is set right by its next step.
+const MAX_CLOCK_ERROR_MS: i64 = 900_000;
 
-/// One worker's sandboxes, one after the other, until the run is over.
+/// The sandboxes of one worker, one after the other, until the run is over.
 pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
     let mut rng = sim.rng(100 + index);
     let mut sandbox = Sandbox::new(&sim, &mut rng);
     let mut deployed = false;
     while !sim.is_over() {
-        // The deployment that was under way is complete.
+        // The deployment is complete.
         if sim.is_calm() && !deployed {
             (sandbox, deployed) = (Sandbox::new(&sim, &mut rng), true);
         }
@@ -47,41 +49,41 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
         }
         let fault = fault(&sim, &mut rng);
         sim.wire.note(|| format!("worker {index} receives {}", names(&messages)));
-        let again = rng.bool();
-        match invoke(&sim, &sandbox, index, &messages, fault, again, rng.fork()).await {
+        let redeliver = rng.bool();
+        match invoke(&sim, &sandbox, index, &messages, fault, redeliver, rng.fork()).await {
             Some(Ok((response, metrics))) => {
                 count(&sim, &metrics);
-                if fault != InvocationFault::Unheard {
+                if fault != InvocationFault::ResponseLost {
                     let failed: BTreeSet<String> =
                         response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
                     sim.wire.note(|| format!("worker {index} reports {failed:?} of {}", names(&messages)));
                     ack(&sim, &messages, &failed);
                 }
             }
-            // The process is gone; another sandbox comes in its place, with another clock.
+            // The process was killed; another sandbox with another clock replaces it.
             None => sandbox = Sandbox::new(&sim, &mut rng),
             Some(Err(_)) => {}
         }
-        sim.queues.let_go(&messages);
+        sim.queues.release(&messages);
     }
 }
 
-/// One invocation with its fault. None if it did not live to its end. `again` says that another worker may have its messages as soon as that
-/// fault strikes: at least once is all that a queue promises.
+/// One invocation with its fault. `None` if it was killed or timed out. With `redeliver`, its
+/// messages become visible when the fault happens: SQS delivers at least once.
 async fn invoke(
     sim: &Sim,
     sandbox: &Sandbox,
     index: u64,
     messages: &[Message],
     fault: InvocationFault,
-    again: bool,
+    redeliver: bool,
     rng: fastrand::Rng,
 ) -> Option<Result<(SqsBatchResponse, Metrics), BatchError>> {
     let mut event = SqsEvent::default();
     event.records = sim.queues.records(messages);
     let mut fault = fault;
-    if let InvocationFault::FreezesAfter(_, freeze) = &mut fault
-        && !sandbox.knows_the_time(sim).await
+    if let InvocationFault::FrozenAfter(_, freeze) = &mut fault
+        && !sandbox.has_aws_time(sim).await
     {
         freeze.stopped = Stopped::Nothing;
     }
@@ -89,48 +91,51 @@ async fn invoke(
     let frozen_ms = i64::try_from(frozen.as_millis()).unwrap_or(i64::MAX);
     let stopped = fault.freeze().map_or(Stopped::Nothing, |freeze| freeze.stopped);
     let mut rng = rng;
-    let told = |moment| match moment {
+    let on_moment = |moment| match moment {
         Moment::Polled => step_clock(sim, &sandbox.clock, &mut rng),
         Moment::Begun if stopped != Stopped::Nothing => sandbox.clock.step(frozen_ms),
         Moment::Begun => {}
-        Moment::Struck => {
-            sim.happened(fault.name());
-            sim.wire.note(|| format!("worker {index}: {}", fault.name()));
-            if again {
-                sim.queues.hand_out_again(messages);
+        Moment::Faulted => {
+            if let Some(fault) = fault.counted_as() {
+                sim.count_fault(fault);
+                sim.wire.note(|| format!("worker {index}: {}", fault.name()));
+            }
+            if redeliver {
+                sim.queues.make_visible(messages);
             }
         }
         Moment::Resumed => {
             sim.wire.note(|| format!("worker {index}: resumed"));
             if stopped != Stopped::Nothing {
-                sandbox.clock.stood_still(frozen_ms);
+                sandbox.clock.monotonic_stopped(frozen_ms);
             }
             if stopped == Stopped::Clocks {
                 sandbox.clock.step(-frozen_ms);
             }
         }
     };
-    // Timers of this runtime cannot be stopped for one sandbox. Those that will not run during the freeze are set for as much longer, while
-    // the deadline, which is read from the clock at the beginning, stays what it is.
+    // The runtime cannot stop the timers of one sandbox. Timers that must not run during the freeze
+    // are longer by the freeze, while the deadline, which is read from the clock at the start,
+    // stays.
     let mut time_left = sim.profile.time_out();
     if stopped != Stopped::Nothing {
         sandbox.clock.step(-frozen_ms);
         time_left += frozen;
     }
-    let invocation = FaultyInvocation::new(sandbox.worker.handle(event, time_left), fault, told);
+    let invocation = FaultyInvocation::new(sandbox.worker.handle(event, time_left), fault, on_moment);
     tokio::time::timeout(sim.profile.time_out() + frozen, invocation).await.ok().flatten()
 }
 
-/// At any await the wall clock may be set, never too far from the truth.
+/// Steps the wall clock at some awaits, with a bounded error.
 fn step_clock(sim: &Sim, clock: &MachineClock, rng: &mut fastrand::Rng) {
     if sim.is_calm() || rng.u32(0..10_000) >= sim.profile.clocks.steps {
         return;
     }
     let ahead_ms = clock.ahead_ms();
-    let by_ms = if ahead_ms.abs() > FURTHEST_MS { -ahead_ms } else { step_ms(rng) };
+    let by_ms = if ahead_ms.abs() > MAX_CLOCK_ERROR_MS { -ahead_ms } else { step_ms(rng) };
     clock.step(by_ms);
-    sim.happened("clock-step");
-    sim.wire.note(|| format!("a clock is set by {by_ms} ms"));
+    sim.count_fault(RunFault::ClockStep);
+    sim.wire.note(|| format!("wall clock stepped by {by_ms} ms"));
 }
 
 fn names(messages: &[Message]) -> String {
@@ -138,7 +143,7 @@ fn names(messages: &[Message]) -> String {
 }
 
 fn ack(sim: &Sim, messages: &[Message], failed: &BTreeSet<String>) {
-    let ack_all = sim.wire.sabotage() == Some(Sabotage::BusyIsNotAcked);
+    let ack_all = sim.wire.without() == Some(Guard::BusyIsNotAcked);
     for message in messages {
         if ack_all || !failed.contains(&message.id()) {
             sim.checker.acked(message);
@@ -149,10 +154,11 @@ fn ack(sim: &Sim, messages: &[Message], failed: &BTreeSet<String>) {
 
 fn fault(sim: &Sim, rng: &mut fastrand::Rng) -> InvocationFault {
     if sim.is_calm() {
-        return InvocationFault::Lives;
+        return InvocationFault::None;
     }
-    // A batch of ten is polled hundreds of times: early or late, each as likely. Or in the middle of a render.
-    let longest_ms = sim.profile.manner.slowest_ms + 500;
+    // By number of polls: a batch of ten is polled hundreds of times, early and late are equally
+    // likely. By time: mostly in the middle of a render.
+    let longest_ms = sim.profile.site.slowest_ms + 500;
     let when = |rng: &mut fastrand::Rng| {
         let most = 2 << rng.u32(2..8);
         if rng.bool() {
@@ -161,26 +167,26 @@ fn fault(sim: &Sim, rng: &mut fastrand::Rng) -> InvocationFault {
             When::Time(Duration::from_millis(rng.u64(0..longest_ms)))
         }
     };
-    let Invocations { killed, unheard, frozen, timers_stopped, longest_freeze_s } = sim.profile.invocations;
+    let Invocations { killed, response_lost, frozen, timers_stopped, longest_freeze_s } = sim.profile.invocations;
     match rng.u8(0..100) {
-        ticket if ticket < killed => InvocationFault::DiesAfter(when(rng)),
-        ticket if ticket < killed + unheard => {
-            sim.happened(InvocationFault::Unheard.name());
-            InvocationFault::Unheard
+        draw if draw < killed => InvocationFault::KilledAfter(when(rng)),
+        draw if draw < killed + response_lost => {
+            sim.count_fault(RunFault::LostAck);
+            InvocationFault::ResponseLost
         }
-        ticket if ticket < killed + unheard + frozen => {
-            // Past the lease, past the claim, past the message's time with this worker.
+        draw if draw < killed + response_lost + frozen => {
+            // Longer than lease, claim and visibility timeout, or shorter.
             let claim_ms = sim.profile.ladder.claim_expiry_ms;
             let longest_ms = if rng.bool() { 2 * claim_ms } else { longest_freeze_s * 1_000 };
             let time = Duration::from_millis(rng.u64(500..=longest_ms));
             let stopped = match rng.u8(0..100) {
-                ticket if ticket >= timers_stopped => Stopped::Nothing,
+                draw if draw >= timers_stopped => Stopped::Nothing,
                 _ if rng.u8(0..3) == 0 => Stopped::Timers,
                 _ => Stopped::Clocks,
             };
-            InvocationFault::FreezesAfter(when(rng), Freeze { time, stopped })
+            InvocationFault::FrozenAfter(when(rng), Freeze { time, stopped })
         }
-        _ => InvocationFault::Lives,
+        _ => InvocationFault::None,
     }
 }
 
@@ -197,20 +203,20 @@ impl Sandbox {
         let most_ms = profile.clocks.skew_ms;
         let skew_ms = if rng.bool() { 0 } else { rng.i64(-most_ms..=most_ms) };
         if skew_ms.unsigned_abs() > 2_000 {
-            sim.happened("skewed-clock");
+            sim.count_fault(RunFault::SkewedClock);
         }
         let drift_ppm = rng.i64(-profile.clocks.drift_ppm..=profile.clocks.drift_ppm);
         if drift_ppm.abs() >= 100 {
-            sim.happened("drifting-clock");
+            sim.count_fault(RunFault::DriftingClock);
         }
         let clock = MachineClock::new(sim.clock.clone(), skew_ms, drift_ppm);
-        let blind = sim.wire.sabotage() == Some(Sabotage::ClockStepsAreNoticed);
-        let read = if blind { clock.wall_clock() } else { clock.clock() };
+        let wall_clock_only = sim.wire.without() == Some(Guard::ClockStepsAreNoticed);
+        let read = if wall_clock_only { clock.wall_clock() } else { clock.clock() };
         let clients = sim.clients(Actor::Worker, rng.u64(..), read, ClientTimeouts::WORKER);
         let stack = &sim.queues.stack;
         let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
         let artifacts = Artifacts::new(&clients, &stack.bucket);
-        // Sandboxes of the new deployment come one by one, until the chaos is over.
+        // Sandboxes of the new deployment replace the old ones gradually during the chaos phase.
         let deploy = if profile.deployment && (sim.is_calm() || rng.bool()) { 2 } else { 1 };
         let settings = Settings { ladder: profile.ladder, deploy, max_attempts: 5, max_body_bytes: 100_000 };
         let notifier = NotifierSettings {
@@ -225,21 +231,21 @@ impl Sandbox {
         Self { worker, ledger, clock }
     }
 
-    /// Whether AWS has answered this sandbox. Before that it has nothing but its wall clock, which a freeze without timers has to set twice.
-    async fn knows_the_time(&self, sim: &Sim) -> bool {
+    /// Whether AWS has responded to this sandbox. Before that it has only its wall clock, which a
+    /// freeze without timers has to step twice.
+    async fn has_aws_time(&self, sim: &Sim) -> bool {
         let Some(page) = sim.pages.keys().next() else { return false };
         self.ledger.lookup(page).await.is_ok() && self.ledger.time().error_ms().is_some()
     }
 }
 
-/// Outcomes by their names.
-const OUTCOMES: [metrics::Metric; 15] = [
+/// The outcomes of messages.
+pub(crate) const OUTCOMES: [metrics::Metric; 12] = [
     metrics::COMMITTED,
     metrics::UNCHANGED,
     metrics::ALREADY_COVERED,
     metrics::REPLAYED,
     metrics::BUSY,
-    metrics::LOCK_CONTENTION,
     metrics::NOTIFICATIONS_PENDING,
     metrics::TOO_CLOSE,
     metrics::SUPERSEDED,
@@ -247,12 +253,13 @@ const OUTCOMES: [metrics::Metric; 15] = [
     metrics::FAILED,
     metrics::REJECTED,
     metrics::HASH_MISMATCHES,
-    metrics::DUPLICATES_PREVENTED,
-    metrics::RECEIVED,
 ];
 
+/// Metrics that are counted beside the outcomes.
+const TOTALS: [metrics::Metric; 3] = [metrics::LOCK_CONTENTION, metrics::DUPLICATES_PREVENTED, metrics::RECEIVED];
+
 fn count(sim: &Sim, metrics: &Metrics) {
-    for metric in OUTCOMES {
-        sim.outcome(metric.name, metrics.total(metric));
+    for metric in OUTCOMES.into_iter().chain(TOTALS) {
+        sim.count_outcome(metric.name, metrics.total(metric));
     }
 }

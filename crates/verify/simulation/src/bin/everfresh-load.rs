@@ -1,5 +1,5 @@
-//! `everfresh-load`: many changes in real time, and what became of them.
-#![allow(clippy::print_stdout, reason = "what a command prints is its result")]
+//! `everfresh-load`: many changes in real time on the local stack.
+#![allow(clippy::print_stdout, reason = "the report is the output")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use everfresh_simulation::load::{Load, run};
 
 #[derive(Debug, Parser)]
 #[command(
-    about = "Changes pages in real time on the local stack, one message in ten fired twice, and counts what is lost"
+    about = "Changes pages in real time on the local stack, every tenth message sent twice, and counts lost changes"
 )]
 struct Args {
-    /// Changes a second
+    /// Changes per second
     #[arg(long, default_value_t = 30)]
     rate: u32,
 
-    /// For so many seconds
+    /// Duration in seconds
     #[arg(long, default_value_t = 120)]
     seconds: u64,
 
-    /// Spread over so many pages
+    /// Number of pages
     #[arg(long, default_value_t = 50)]
     pages: u32,
 
@@ -43,7 +43,7 @@ async fn main() -> ExitCode {
     if args.json {
         println!("{}", serde_json::json!(report));
     } else {
-        println!("messages              {:>8}  ({} of them fired twice)", report.messages, report.double_fires);
+        println!("messages              {:>8}  ({} of them double fires)", report.messages, report.double_fires);
         println!("commits               {:>8}", report.commits);
         println!("duplicates prevented  {:>8}", report.duplicates_prevented);
         println!("rejected              {:>8}", report.rejected);

@@ -1,10 +1,11 @@
-//! The bodies that META points at (I4). One that the bucket has lost is no fault of the code; what it does about that is.
+//! The bodies that META references (I4). A body that the bucket lost is no violation, but the
+//! worker must replace it.
 
 use everfresh_core::domain::digest::Digest;
 use everfresh_enqueue::attributes;
 use serde_json::Value;
 
-use super::reader_requests::{key, page_of};
+use super::coverage::{key, page_of};
 use super::requests::request_of_commit;
 use super::{Actor, Checker, Property};
 use crate::queues::Message;
@@ -12,17 +13,17 @@ use crate::rows::{meta_of, number, text};
 use crate::site;
 
 impl Checker {
-    /// Checks the object that META points at, and returns the revision it shows.
-    pub(super) fn body_is_there(&self, page: &str, meta: &Value) -> Option<u64> {
+    /// Checks the object that META references, and returns its revision.
+    pub(super) fn check_body(&self, page: &str, meta: &Value) -> Option<u64> {
         let key = text(meta, "s3_key");
         self.checked(Property::I7);
         let tenant = page.split('/').next().unwrap_or_default();
         if !key.starts_with(&format!("{tenant}/")) {
-            self.violated(Property::I7, format!("META of {page} points at {key}"));
+            self.violated(Property::I7, format!("META of {page} references {key}"));
         }
         self.checked(Property::I4);
         let Some(body) = self.store.object(&key) else {
-            self.violated(Property::I4, format!("META of {page} points at {key}, which is not there"));
+            self.violated(Property::I4, format!("META of {page} references {key}, which does not exist"));
             return None;
         };
         let digest = text(meta, "body_digest");
@@ -38,7 +39,7 @@ impl Checker {
         }
     }
 
-    /// Nobody deletes a body but the bucket itself.
+    /// Called after a delete: our code never deletes a body.
     pub fn deleted(&self, actor: Actor, path: &str) {
         self.checked(Property::I4);
         if actor != Actor::ObjectLoss {
@@ -46,8 +47,8 @@ impl Checker {
         }
     }
 
-    /// A worker that was told that a body is missing does not publish it again.
-    pub(super) fn is_not_lost_again(
+    /// A worker does not publish a body again that its message reports as lost.
+    pub(super) fn check_lost_body_not_republished(
         &self,
         actor: Actor,
         page: &str,
@@ -70,13 +71,14 @@ impl Checker {
         if self.queues.all().iter().any(names_it) {
             self.violated(
                 Property::I4,
-                format!("{request} of {page} names {published} as lost and publishes it again"),
+                format!("{request} of {page} reports {published} as lost and publishes it again"),
             );
         }
     }
 
-    /// A message that names a missing body is about to be acked: META points at another one by now. A pinned page waits.
-    pub(super) fn is_replaced_before_it_is_acked(&self, message: &Message) {
+    /// When a message that reports a lost body is acked, META references another one, unless the
+    /// page is pinned.
+    pub(super) fn check_lost_body_replaced(&self, message: &Message) {
         let Some(lost) = message.attributes.get(attributes::LOST) else { return };
         let Some(page) = page_of(message) else { return };
         self.checked(Property::I4);
@@ -86,20 +88,22 @@ impl Checker {
         let pinned = rows.get("HEALTH").is_some_and(|health| number(health, "pinned_at_ms").is_some());
         let tombstone = |meta: &Value| meta["tombstone"]["BOOL"].as_bool().unwrap_or(false);
         let still = meta_of(rows).is_some_and(|meta| text(&meta, "s3_key") == *lost && !tombstone(&meta));
-        // What an operator has brought back since is another matter, and so is a page that was pinned: unpinning renders it.
+        // Not if an operator has published that body again since, or the page was pinned: unpin
+        // renders it.
         let all_the_time = state
             .histories
             .get(&page)
             .is_some_and(|history| history.pointed_since_ms <= message.sent_ms && history.wanted_ms < message.sent_ms);
         drop(state);
-        let is_letter = |letter: &Message| key(letter) == key(message) && page_of(letter) == Some(page.clone());
-        let rejected = self.queues.letters_ever().iter().any(is_letter);
+        let is_dead_letter =
+            |dead_letter: &Message| key(dead_letter) == key(message) && page_of(dead_letter) == Some(page.clone());
+        let rejected = self.queues.all_dead_letters().iter().any(is_dead_letter);
         if still && all_the_time && !pinned && !rejected {
-            self.violated(Property::I4, format!("{} was acked, and {page} still points at {lost}", message.id()));
+            self.violated(Property::I4, format!("{} was acked, and {page} still references {lost}", message.id()));
         }
     }
 
-    /// The object that META of this page points at.
+    /// The key of the object that META of this page references.
     pub(crate) fn published_key(&self, page: &str) -> Option<String> {
         let state = self.state();
         let (_, pk) = self.pages.all().find(|(name, _)| *name == page)?;

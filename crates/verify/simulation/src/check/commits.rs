@@ -1,9 +1,9 @@
-//! What is published: one line of commits, one per request, each with its body.
+//! Published versions: linear commits, one per request, each with its body.
 
 use everfresh_core::domain::version::Version;
 use serde_json::Value;
 
-use super::requests::{Saw, request_of_commit};
+use super::requests::{SeenMeta, request_of_commit};
 use super::{Actor, Checker, Property};
 use crate::rows::{Rows, meta_of, number, some_text, text};
 
@@ -19,7 +19,7 @@ impl Checker {
         {
             self.published(actor, page, request, old, new, before);
         }
-        self.rights_are_kept(actor, page, request, before, after);
+        self.check_rights(actor, page, request, before, after);
         let is_completed = |row: &Value| text(row, "status") == "COMPLETED";
         for (sk, _) in before.iter().filter(|(sk, row)| sk.starts_with("REQ#") && is_completed(row)) {
             self.checked(Property::I5);
@@ -36,26 +36,26 @@ impl Checker {
         }
     }
 
-    /// META shows another version, or another body.
+    /// META has another version or another body.
     fn published(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value, before: &Rows) {
         let mut state = self.state();
         state.commits += 1;
         state.histories.entry(page.to_owned()).or_default().versions.insert(text(new, "version"));
         drop(state);
-        self.is_one_line(actor, page, request, old, new);
-        self.is_news(actor, page, request, old, new);
-        self.is_one_commit_per_request(page, request);
-        self.is_not_lost_again(actor, page, request, old, new);
+        self.check_linear(actor, page, request, old, new);
+        self.expect_notification(actor, page, request, old, new);
+        self.check_one_commit(page, request);
+        self.check_lost_body_not_republished(actor, page, request, old, new);
         let tombstone = new["tombstone"]["BOOL"].as_bool().unwrap_or(false);
         if tombstone {
             let purged_ms = number(new, "source_ms").unwrap_or_default();
             self.state().histories.entry(page.to_owned()).or_default().purged_ms = purged_ms;
         }
-        let shown = if tombstone { None } else { self.body_is_there(page, new) };
+        let shown = if tombstone { None } else { self.check_body(page, new) };
         self.checked(Property::Pin);
         let pinned = before.get("HEALTH").is_some_and(|health| number(health, "pinned_at_ms").is_some());
         if pinned && actor == Actor::Worker {
-            self.violated(Property::Pin, format!("a worker published {page} although it is pinned"));
+            self.violated(Property::Pin, format!("a worker published {page} while it is pinned"));
         }
         if let Some(revision) = shown {
             let mut state = self.state();
@@ -63,8 +63,9 @@ impl Checker {
             let newest = history.published.last().copied();
             history.published.insert(revision);
             drop(state);
-            // An operator may go back; a worker may not. After another language's row, and after a rollback, nobody knows what
-            // the newest was.
+            // An operator may publish an older revision, a worker may not. The comparison is with
+            // the replaced version: after a foreign row or a rollback the newest revision is not
+            // published.
             let old_revision = old.and_then(|old| self.store.revision(&text(old, "s3_key")));
             if actor == Actor::Worker && old_revision.is_some_and(|old| old > revision) {
                 let what = format!("{page} went from revision {old_revision:?} back to {revision} (newest {newest:?})");
@@ -73,11 +74,11 @@ impl Checker {
         }
     }
 
-    fn is_one_line(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value) {
+    fn check_linear(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value) {
         self.checked(Property::I2);
         let version = |row: &Value| text(row, "version").parse::<Version>().ok();
         let (old_version, new_version) = (old.and_then(version), version(new));
-        // A helper has no versions: its rows are without, or it moves the pointer and leaves ours beside it.
+        // Foreign rows have no version of ours.
         if actor == Actor::Foreign {
             return;
         }
@@ -86,9 +87,9 @@ impl Checker {
         {
             self.violated(Property::I2, format!("{page}: version {new} follows {old}"));
         }
-        let seen = Saw::of(request);
+        let seen = SeenMeta::of(request);
         let saw_it = match old {
-            None => seen == Saw::default(),
+            None => seen == SeenMeta::default(),
             Some(old) => match &seen.key {
                 Some(key) => old_version.is_none() && text(old, "s3_key") == *key,
                 None => seen.version == some_text(old, "version") && seen.sk == some_text(old, "current_sk"),
@@ -100,7 +101,7 @@ impl Checker {
         }
     }
 
-    fn is_one_commit_per_request(&self, page: &str, request: &Value) {
+    fn check_one_commit(&self, page: &str, request: &Value) {
         let Some(key) = request_of_commit(request) else { return };
         self.checked(Property::I3);
         let mut state = self.state();
@@ -124,7 +125,7 @@ impl Checker {
     }
 }
 
-/// What readers see of a row. An invalidation ends its life and changes nothing here.
+/// The part of META that identifies the published content. An invalidation does not change it.
 fn published(meta: &Value) -> (String, String, bool) {
     (text(meta, "version"), text(meta, "s3_key"), meta["tombstone"]["BOOL"].as_bool().unwrap_or(false))
 }

@@ -1,10 +1,10 @@
-//! What a write on the wire is about.
+//! Parsing of write requests.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// The partitions that a write names.
+/// The partitions of a write.
 pub(super) fn partitions_of(request: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     collect(request, &mut found);
@@ -24,7 +24,7 @@ fn collect(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The operations, in a transaction or alone, on rows whose sort key begins so.
+/// The operations, in a transaction or single, on rows whose sort key has this prefix.
 pub(super) fn operations_on<'a>(request: &'a Value, sk: &str) -> Vec<&'a Value> {
     let inner = |item: &'a Value| item.as_object().and_then(|item| item.values().next());
     let operations: Vec<&Value> = match request["TransactItems"].as_array() {
@@ -38,15 +38,16 @@ pub(super) fn operations_on<'a>(request: &'a Value, sk: &str) -> Vec<&'a Value> 
     operations.into_iter().filter(about).collect()
 }
 
-/// What a commit was conditioned on: a version and a pointer, or the key of a foreign row; all none is absence.
+/// The META row that a commit is conditioned on: a version and a pointer, or the key of a foreign
+/// row; all `None` is absence.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Saw {
+pub(super) struct SeenMeta {
     pub(super) version: Option<String>,
     pub(super) sk: Option<String>,
     pub(super) key: Option<String>,
 }
 
-impl Saw {
+impl SeenMeta {
     pub(super) fn of(request: &Value) -> Self {
         let operations = operations_on(request, "META");
         let values = operations.first().map(|update| &update["ExpressionAttributeValues"]);

@@ -1,5 +1,5 @@
-//! Who may change what: a claim its owner, a lease its holder. Others only once it has run out, by a write that names whom they take it
-//! from.
+//! Rights: a claim is changed by its owner, a lease by its holder. Another worker may take it only
+//! after it expired, by a write that names the previous holder.
 
 use everfresh_core::config::Ladder;
 use serde_json::Value;
@@ -9,8 +9,8 @@ use super::{Actor, Checker, Property};
 use crate::rows::{Rows, number, text};
 
 impl Checker {
-    /// Judges a worker's write by whose the rows were before it.
-    pub(super) fn rights_are_kept(&self, actor: Actor, page: &str, request: &Value, before: &Rows, after: &Rows) {
+    /// Checks a worker's write against the holders before it.
+    pub(super) fn check_rights(&self, actor: Actor, page: &str, request: &Value, before: &Rows, after: &Rows) {
         if actor != Actor::Worker {
             return;
         }
@@ -19,30 +19,31 @@ impl Checker {
             let touched = after.get(sk).is_some_and(|is| owned(is) != owned(was));
             let taken = after.get(sk).map(|is| text(is, "owner")).filter(|is| !is.is_empty() && *is != owner);
             if !owner.is_empty() && text(was, "status") == "STARTED" && taken.is_some() {
-                self.has_run_out(page, sk, number(was, "claim_expires_ms").unwrap_or_default());
+                self.check_expired(page, sk, number(was, "claim_expires_ms").unwrap_or_default());
             }
             match text(was, "status").as_str() {
-                // A record that nobody is at may be taken by anybody.
-                "STARTED" if touched && !owner.is_empty() => self.is_named(page, request, sk, &owner),
+                // A record without an owner may be taken by any worker.
+                "STARTED" if touched && !owner.is_empty() => self.check_names_holder(page, request, sk, &owner),
                 "COMPLETED" if touched => {
-                    self.violated(Property::Rights, format!("{sk} of {page} was COMPLETED, and changed after that"));
+                    self.violated(Property::Rights, format!("{sk} of {page} was changed after COMPLETED"));
                 }
                 _ => {}
             }
         }
         match (before.get("LOCK"), after.get("LOCK")) {
-            // Spent or dropped.
-            (Some(was), None) => self.is_named(page, request, "LOCK", &text(was, "lease_token")),
+            // Committed or released.
+            (Some(was), None) => self.check_names_holder(page, request, "LOCK", &text(was, "lease_token")),
             (Some(was), Some(is)) if text(was, "lease_token") != text(is, "lease_token") => {
-                self.has_run_out(page, "LOCK", number(was, "lease_expires_at").unwrap_or_default() * 1000);
+                self.check_expired(page, "LOCK", number(was, "lease_expires_at").unwrap_or_default() * 1000);
             }
             (Some(_), Some(_)) | (None, _) => {}
         }
     }
 
-    /// Within what is left of a clock's error after it was corrected. A worker whose wall clock is set during its first call has nothing to
-    /// correct it by, and may take something early; that costs a render, and conditions keep the rest.
-    fn has_run_out(&self, page: &str, sk: &str, expires_ms: u64) {
+    /// With a tolerance of epsilon for the clock error that remains after correction. A worker
+    /// whose wall clock steps during its first call cannot correct it and may take a right early;
+    /// that costs a render, and the conditions protect the rest.
+    fn check_expired(&self, page: &str, sk: &str, expires_ms: u64) {
         self.checked(Property::Rights);
         if self.clocks_are_set {
             return;
@@ -50,23 +51,26 @@ impl Checker {
         let now_ms = self.store.now_ms();
         if expires_ms > now_ms + Ladder::default().epsilon_ms {
             let left_ms = expires_ms - now_ms;
-            self.violated(Property::Rights, format!("{sk} of {page} was taken {left_ms} ms before it ran out"));
+            self.violated(Property::Rights, format!("{sk} of {page} was taken {left_ms} ms before its expiry"));
         }
     }
 
-    fn is_named(&self, page: &str, request: &Value, sk: &str, holder: &str) {
+    fn check_names_holder(&self, page: &str, request: &Value, sk: &str, holder: &str) {
         self.checked(Property::Rights);
         let names = |operation: &Value| {
             let values = operation["ExpressionAttributeValues"].as_object();
             values.is_some_and(|values| values.values().any(|value| value["S"] == holder))
         };
         if !operations_on(request, sk).into_iter().any(names) {
-            self.violated(Property::Rights, format!("{sk} of {page} was {holder}'s, and somebody else changed it"));
+            self.violated(
+                Property::Rights,
+                format!("{sk} of {page} is held by {holder} and was changed by another worker"),
+            );
         }
     }
 }
 
-/// What a claim consists of.
+/// Owner, status and expiry of a claim.
 fn owned(record: &Value) -> (String, String, Value) {
     (text(record, "owner"), text(record, "status"), record["claim_expires_ms"].clone())
 }

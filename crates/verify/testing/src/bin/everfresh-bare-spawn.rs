@@ -1,5 +1,5 @@
-//! How not to do it: the serving function with the wish in a spawned task instead of behind the reply. The freeze test shows that
-//! what it wishes for is not sent.
+//! A counterexample: the serving function with the enqueue in a spawned task instead of after the
+//! reply. The freeze test shows that its messages are not sent.
 
 use std::sync::Arc;
 

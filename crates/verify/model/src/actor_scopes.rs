@@ -1,29 +1,28 @@
-//! Scopes with others beside the workers: operators, the sweep, another language's helper.
+//! Scopes with other actors beside the workers: operators, the sweep, a foreign writer.
 
 use crate::events::Event;
-use crate::faults::{BASE, NOTHING, change, repeat};
-use crate::operator::Verb;
+use crate::operator::Command;
 use crate::scopes::{Plan, Scope, Sender, Simultaneous};
-use crate::state::Budget;
+use crate::state::FaultBudget;
+use crate::worker_scopes::{BASE, NOTHING, change, repeat};
 
 const UNPIN: Plan = Plan { key: 2, hash: 0, changes_source: false, sender: Sender::Operator };
 
-/// Every scope with others beside the workers.
-pub(crate) const PARTIES: &[Scope] = &[
+pub(crate) const ACTOR_SCOPES: &[Scope] = &[
     Scope {
         name: "rollback",
-        about: "roll back and unpin beside two changes; the tool may die",
+        about: "roll back and unpin beside two changes; the CLI may crash",
         messages: &[change(0), change(1), UNPIN],
-        script: &[Verb::RollBack, Verb::Unpin],
+        script: &[Command::RollBack, Command::Unpin],
         last_tick: 1,
-        budget: Budget { duplicates: 1, operator_crashes: 1, lease_ages: 1, ..NOTHING },
+        budget: FaultBudget { duplicates: 1, operator_crashes: 1, lease_ages: 1, ..NOTHING },
         reaches: &[
             Event::RolledBack,
             Event::Replayed,
             Event::Unpinned,
             Event::WantedRecorded,
             Event::WantedRefused,
-            Event::OperatorDied,
+            Event::OperatorCrashed,
             Event::Superseded,
         ],
         quick: false,
@@ -31,21 +30,21 @@ pub(crate) const PARTIES: &[Scope] = &[
     },
     Scope {
         name: "pin-skew",
-        about: "pin and unpin by a tool whose clock is off, and workers whose clocks are off",
+        about: "pin and unpin where the clocks of CLI and workers are off",
         messages: &[change(0), change(1), UNPIN],
-        script: &[Verb::Pin, Verb::Unpin],
+        script: &[Command::Pin, Command::Unpin],
         last_tick: 4,
         epsilon: 2,
         workers: 1,
         runs: 3,
         skews: &[Some(1)],
         operator_skews: &[-1],
-        budget: Budget { operator_crashes: 1, ..NOTHING },
+        budget: FaultBudget { operator_crashes: 1, ..NOTHING },
         reaches: &[
             Event::Pinned,
             Event::Unpinned,
             Event::WantedRecorded,
-            Event::OperatorDied,
+            Event::OperatorCrashed,
             Event::WatermarkAnswered,
         ],
         quick: false,
@@ -55,12 +54,12 @@ pub(crate) const PARTIES: &[Scope] = &[
         name: "pin-unbounded",
         about: "pin and unpin where no worker can bound its clock error",
         messages: &[change(0), change(1), UNPIN],
-        script: &[Verb::Pin, Verb::Unpin],
+        script: &[Command::Pin, Command::Unpin],
         last_tick: 2,
         workers: 1,
         skews: &[None],
         wild_skew: 4,
-        budget: Budget { operator_crashes: 1, ..NOTHING },
+        budget: FaultBudget { operator_crashes: 1, ..NOTHING },
         reaches: &[Event::Unpinned, Event::WantedRecorded, Event::CommitWithUnboundedClock],
         ..BASE
     },
@@ -68,26 +67,26 @@ pub(crate) const PARTIES: &[Scope] = &[
         name: "purge",
         about: "purge beside a render in flight and requests in the queue, then unpin",
         messages: &[change(0), UNPIN],
-        script: &[Verb::Purge, Verb::Unpin],
+        script: &[Command::Purge, Command::Unpin],
         last_tick: 1,
-        budget: Budget { operator_crashes: 1, lease_ages: 1, ..NOTHING },
+        budget: FaultBudget { operator_crashes: 1, lease_ages: 1, ..NOTHING },
         reaches: &[Event::Purged, Event::Superseded, Event::WantedRecorded],
         ..BASE
     },
     Scope {
         name: "sweep",
-        about: "a sweep of orphans beside slow, dead and thawed workers",
-        script: &[Verb::Sweep],
+        about: "a sweep of orphaned bodies beside slow, crashed and resumed workers",
+        script: &[Command::Sweep],
         last_tick: 0,
-        budget: Budget { crashes: 1, lease_ages: 2, claim_ages: 1, ..NOTHING },
+        budget: FaultBudget { crashes: 1, lease_ages: 2, claim_ages: 1, ..NOTHING },
         reaches: &[Event::Swept, Event::Reacquired, Event::ReacquireRefused],
         ..BASE
     },
     Scope {
         name: "foreign",
-        about: "another language's helper that replaces META whole under its own lease",
+        about: "a foreign writer that replaces the whole META row under its own lease",
         last_tick: 1,
-        budget: Budget { foreign_runs: 2, lease_ages: 1, ..NOTHING },
+        budget: FaultBudget { foreign_runs: 2, lease_ages: 1, ..NOTHING },
         clocks_in_doubt: true,
         reaches: &[Event::ForeignCommitted, Event::ForeignRefused, Event::ForeignRowReplaced, Event::LateWorkerRefused],
         quick: false,
@@ -97,10 +96,10 @@ pub(crate) const PARTIES: &[Scope] = &[
         name: "foreign-pin",
         about: "a foreign row that is pinned while a render for it is in flight",
         messages: &[change(0), change(1), UNPIN],
-        script: &[Verb::Pin, Verb::Unpin],
+        script: &[Command::Pin, Command::Unpin],
         workers: 1,
         last_tick: 1,
-        budget: Budget { foreign_runs: 1, lease_ages: 1, ..NOTHING },
+        budget: FaultBudget { foreign_runs: 1, lease_ages: 1, ..NOTHING },
         reaches: &[Event::ForeignCommitted, Event::Pinned, Event::Unpinned, Event::Superseded, Event::WantedRecorded],
         ..BASE
     },
@@ -119,19 +118,19 @@ pub(crate) const PARTIES: &[Scope] = &[
     },
 ];
 
-/// Worlds with one thing in them that the protocol cannot refuse: what breaks there is known.
+/// Scopes with an event that the protocol cannot refuse: a known property breaks in each.
 pub const LIMITS: &[Scope] = &[
     Scope {
         name: "foreign-late",
-        about: "a copy of the helper's LOCK write that arrives after our commit",
+        about: "a duplicate of the foreign writer's LOCK write that arrives after our commit",
         last_tick: 0,
         messages: &[change(0)],
-        budget: Budget { foreign_runs: 1, foreign_late: 1, lease_ages: 1, ..NOTHING },
+        budget: FaultBudget { foreign_runs: 1, foreign_late: 1, lease_ages: 1, ..NOTHING },
         ..BASE
     },
     Scope {
         name: "economy-renders",
-        about: "the same requests at the same moment, counting renders instead of commits",
+        about: "the requests of economy, counting renders instead of commits",
         messages: &[change(0), repeat(1), repeat(2)],
         last_tick: 4,
         epsilon: 2,
@@ -141,11 +140,11 @@ pub const LIMITS: &[Scope] = &[
     },
     Scope {
         name: "sweep-late",
-        about: "a copy of a worker's LOCK write that arrives after the sweep let the lease go",
+        about: "a duplicate of a worker's LOCK write that arrives after the sweep released the lease",
         last_tick: 0,
         messages: &[change(0)],
-        script: &[Verb::Sweep],
-        budget: Budget { late: 1, lease_ages: 1, ..NOTHING },
+        script: &[Command::Sweep],
+        budget: FaultBudget { late: 1, lease_ages: 1, ..NOTHING },
         ..BASE
     },
 ];

@@ -1,8 +1,8 @@
-//! Scopes with workers alone: faults, keys, batches and clocks.
+//! Scopes with workers only: faults, keys, batches and clocks.
 
 use crate::events::Event;
 use crate::scopes::{Plan, Scope, Sender, Simultaneous};
-use crate::state::Budget;
+use crate::state::FaultBudget;
 
 pub(crate) const fn change(key: u8) -> Plan {
     Plan { key, hash: 0, changes_source: true, sender: Sender::Producer }
@@ -16,7 +16,7 @@ const fn other_payload(key: u8) -> Plan {
     Plan { hash: 1, ..change(key) }
 }
 
-pub(crate) const NOTHING: Budget = Budget {
+pub(crate) const NOTHING: FaultBudget = FaultBudget {
     crashes: 0,
     lost: 0,
     late: 0,
@@ -55,26 +55,25 @@ pub(crate) const BASE: Scope = Scope {
     quick: true,
 };
 
-/// Every scope with workers alone.
-pub(crate) const FAULTS: &[Scope] = &[
+pub(crate) const WORKER_SCOPES: &[Scope] = &[
     Scope {
         name: "cached",
-        about: "a cache at the origin answers two changes with what it had; clocks are off",
+        about: "a cache at the origin answers two changes with old content; clocks are off",
         runs: 2,
         last_tick: 4,
         epsilon: 2,
         skews: &[Some(-1), Some(1)],
-        budget: Budget { cached: 1, ..NOTHING },
+        budget: FaultBudget { cached: 1, ..NOTHING },
         reaches: &[Event::OriginStale, Event::CachedAnswerPublished, Event::Committed, Event::AlreadyCovered],
         ..BASE
     },
     Scope {
         name: "settled",
-        about: "a batch whose leader another worker covers and settles while its commit is on its way",
+        about: "a batch whose leader another worker covers and settles while its commit is in flight",
         last_tick: 1,
         batches: true,
         messages: &[change(0), repeat(1), change(2)],
-        budget: Budget { lost: 1, lease_ages: 1, claim_ages: 1, duplicates: 1, ..NOTHING },
+        budget: FaultBudget { lost: 1, lease_ages: 1, claim_ages: 1, duplicates: 1, ..NOTHING },
         reaches: &[Event::CoveredRecordSettled, Event::LostCommitFoundDone],
         quick: false,
         ..BASE
@@ -83,7 +82,7 @@ pub(crate) const FAULTS: &[Scope] = &[
         name: "core",
         about: "two workers, two changes; crash, duplicate, expiry of lease and claim",
         last_tick: 1,
-        budget: Budget { crashes: 1, duplicates: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
+        budget: FaultBudget { crashes: 1, duplicates: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
         reaches: &[
             Event::Committed,
             Event::AlreadyCovered,
@@ -102,9 +101,9 @@ pub(crate) const FAULTS: &[Scope] = &[
     },
     Scope {
         name: "lost",
-        about: "answers lost once and for good, with a duplicate and a takeover",
+        about: "responses that are lost, with a duplicate and a takeover",
         last_tick: 0,
-        budget: Budget { lost: 2, duplicates: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
+        budget: FaultBudget { lost: 2, duplicates: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
         reaches: &[
             Event::ClaimMineAlready,
             Event::LostCommitFoundDone,
@@ -119,7 +118,7 @@ pub(crate) const FAULTS: &[Scope] = &[
         name: "late",
         about: "writes, or copies of them, that arrive at any later moment; no page yet",
         last_tick: 0,
-        budget: Budget { late: 2, duplicates: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
+        budget: FaultBudget { late: 2, duplicates: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
         messages: &[change(0)],
         reaches: &[
             Event::LateWriteWithoutEffect,
@@ -135,28 +134,28 @@ pub(crate) const FAULTS: &[Scope] = &[
         about: "a late write of one request beside another request's commits",
         last_tick: 0,
         runs: 2,
-        budget: Budget { late: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
+        budget: FaultBudget { late: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
         reaches: &[Event::LateWriteWithoutEffect, Event::LateWriteWithEffect],
         ..BASE
     },
     Scope {
         name: "failures",
-        about: "renders that fail, cooldown, attempts that run out",
+        about: "failed renders, cooldown, exhausted attempts",
         last_tick: 1,
         attempt_limit: 2,
         messages: &[change(0)],
         runs: 2,
-        budget: Budget { failures: 2, lost: 1, late: 1, claim_ages: 1, lease_ages: 1, duplicates: 1, ..NOTHING },
+        budget: FaultBudget { failures: 2, lost: 1, late: 1, claim_ages: 1, lease_ages: 1, duplicates: 1, ..NOTHING },
         reaches: &[Event::Failed, Event::FailRefused, Event::CooldownWaits, Event::AttemptsExhausted],
         quick: false,
         ..BASE
     },
     Scope {
         name: "keys",
-        about: "one key sent twice, the same key with another payload, and a ttl that runs out",
+        about: "one key sent twice, the same key with another payload, and a ttl that passes",
         messages: &[change(0), repeat(0), other_payload(0)],
         last_tick: 1,
-        budget: Budget { duplicates: 1, crashes: 1, ttl: 1, ..NOTHING },
+        budget: FaultBudget { duplicates: 1, crashes: 1, ttl: 1, ..NOTHING },
         reaches: &[Event::Replayed, Event::OtherPayloadRejected, Event::ExpiredReqTakenOver, Event::Unchanged],
         ..BASE
     },
@@ -165,18 +164,18 @@ pub(crate) const FAULTS: &[Scope] = &[
         about: "batches of two with one leader",
         messages: &[change(0), change(1), repeat(2)],
         last_tick: 1,
-        budget: Budget { duplicates: 1, ..NOTHING },
+        budget: FaultBudget { duplicates: 1, ..NOTHING },
         batches: true,
         reaches: &[Event::FollowersCovered, Event::NextLeads, Event::Unchanged, Event::Replayed],
         ..BASE
     },
     Scope {
         name: "batches-lost",
-        about: "a batch whose commit is unsure while another worker takes the leader over",
+        about: "a batch whose commit result is unknown while another worker takes the leader over",
         messages: &[change(0), change(1)],
         runs: 1,
         last_tick: 1,
-        budget: Budget { late: 1, silent_changes: 1, duplicates: 1, claim_ages: 1, lease_ages: 1, ..NOTHING },
+        budget: FaultBudget { late: 1, silent_changes: 1, duplicates: 1, claim_ages: 1, lease_ages: 1, ..NOTHING },
         batches: true,
         only_commits_late: true,
         reaches: &[Event::FollowersCovered, Event::NextLeads],
@@ -190,17 +189,17 @@ pub(crate) const FAULTS: &[Scope] = &[
         epsilon: 2,
         skews: &[Some(-1), Some(1), None],
         wild_skew: 4,
-        budget: Budget { duplicates: 1, ..NOTHING },
+        budget: FaultBudget { duplicates: 1, ..NOTHING },
         reaches: &[Event::TooClose, Event::AlreadyCovered, Event::Replayed, Event::CommitWithUnboundedClock],
         quick: false,
         ..BASE
     },
     Scope {
         name: "doubt",
-        about: "any two parties may disagree on whether a lease or claim has expired; no page yet",
+        about: "two workers may disagree on whether a lease or claim has expired; no page yet",
         last_tick: 0,
         clocks_in_doubt: true,
-        budget: Budget { duplicates: 1, lease_ages: 2, claim_ages: 2, ..NOTHING },
+        budget: FaultBudget { duplicates: 1, lease_ages: 2, claim_ages: 2, ..NOTHING },
         reaches: &[Event::LateWorkerRefused, Event::Reacquired, Event::ReacquireRefused, Event::TakeoverRefused],
         page_exists: false,
         ..BASE

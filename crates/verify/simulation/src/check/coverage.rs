@@ -1,4 +1,4 @@
-//! What was wished for: granted when it is acked, and shown in the end.
+//! Coverage of requests (I1): covered when their message is acked, and visible at the end.
 
 use everfresh_core::domain::request::IdempotencyKey;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{Checker, Property};
 use crate::queues::Message;
 use crate::rows::{meta_of, number, text};
 
-/// What a message asks for.
+/// What a message requests.
 #[derive(Clone, Debug)]
 pub(super) enum Need {
     Revision { page: String, revision: u64, sent_ms: u64 },
@@ -15,7 +15,7 @@ pub(super) enum Need {
 }
 
 impl Checker {
-    /// A message was taken by a queue.
+    /// Called when a queue has accepted a message.
     pub fn sent(&self, message: &Message) {
         let Ok(body) = serde_json::from_str::<Value>(&message.body) else { return };
         let tenant = body["tenant"].as_str().unwrap_or_default().to_owned();
@@ -32,36 +32,36 @@ impl Checker {
             _ => return,
         };
         let mut state = self.state();
-        // The same words under the same key are the same wish, and it was made when they were first said.
+        // The same body with the same key is the same request, made when it was first sent.
         let need = match body["idempotency_key"].as_str() {
-            Some(_) => state.wishes.entry(message.body.clone()).or_insert(need).clone(),
+            Some(_) => state.keyed_needs.entry(message.body.clone()).or_insert(need).clone(),
             None => need,
         };
         state.needs.insert(message.number, need);
     }
 
-    /// A dead letter was sent back under another number: it wants what it wanted.
+    /// A redriven dead letter has another number and the same request.
     pub fn redriven(&self, message: &Message) {
         let first = message.attributes.get("everfresh-key").and_then(|key| key.strip_prefix("m-")?.parse::<u64>().ok());
         let mut state = self.state();
         let need = first.and_then(|number| state.needs.get(&number).cloned());
-        if let Some(need) = need.or_else(|| state.wishes.get(&message.body).cloned()) {
+        if let Some(need) = need.or_else(|| state.keyed_needs.get(&message.body).cloned()) {
             state.needs.insert(message.number, need);
         }
     }
 
-    /// Whether a message with that key is left.
+    /// Whether a message with that key is queued.
     pub fn has_message(&self, key: &str) -> bool {
         self.queues.waiting().iter().any(|message| self::key(message) == key)
     }
 
-    /// A message is about to be forgotten by its queue.
+    /// Called before a message is deleted.
     pub fn acked(&self, message: &Message) {
-        self.tells_before_it_is_acked(message);
-        self.is_replaced_before_it_is_acked(message);
+        self.check_notified_before_ack(message);
+        self.check_lost_body_replaced(message);
         let Some(need) = self.state().needs.get(&message.number).cloned() else { return };
         self.checked(Property::I1);
-        let granted = match &need {
+        let covered = match &need {
             Need::Revision { page, revision, sent_ms } => {
                 let state = self.state();
                 state.histories.get(page).is_some_and(|history| {
@@ -76,18 +76,19 @@ impl Checker {
                 row.and_then(|row| number(row, "watermark_ms")) >= Some(*sent_ms)
             }
         };
-        // Its own letter: of the same words under the same key, and not one that it was sent back from.
-        let is_letter = |letter: &Message| {
-            let same = key(letter) == key(message) && letter.body == message.body;
-            letter.number == message.number || (same && letter.sent_ms >= message.sent_ms)
+        // Its own dead letter: same body and key, and not the one that it was redriven from.
+        let is_dead_letter = |dead_letter: &Message| {
+            let same = key(dead_letter) == key(message) && dead_letter.body == message.body;
+            dead_letter.number == message.number || (same && dead_letter.sent_ms >= message.sent_ms)
         };
-        if !granted && !self.queues.letters_ever().iter().any(is_letter) {
-            self.violated(Property::I1, format!("{} was acked, and {need:?} is not granted", message.id()));
+        if !covered && !self.queues.all_dead_letters().iter().any(is_dead_letter) {
+            self.violated(Property::I1, format!("{} was acked, and {need:?} is not covered", message.id()));
         }
     }
 
-    /// At the end, what is not pinned shows the newest revision, or a letter says why not.
-    pub fn up_to_date(&self) {
+    /// At the end: a page that is not pinned shows the newest requested revision, or has a dead
+    /// letter.
+    pub fn check_up_to_date(&self) {
         let partitions = self.state().partitions.clone();
         for (page, pk) in self.pages.all() {
             let Some(rows) = partitions.get(pk) else { continue };
@@ -104,19 +105,16 @@ impl Checker {
                     Need::Revision { .. } | Need::Watermark { .. } => None,
                 })
                 .max();
-            let about_it = |letter: &Message| page_of(letter).as_ref() == Some(page);
+            let about_it = |dead_letter: &Message| page_of(dead_letter).as_ref() == Some(page);
             let excused = self.queues.dead_letters().iter().any(about_it);
             if shown < needed && !excused {
-                self.violated(
-                    Property::I1,
-                    format!("{page} shows {shown:?} in the end, and {needed:?} was wished for"),
-                );
+                self.violated(Property::I1, format!("{page} shows {shown:?} at the end, but {needed:?} was requested"));
             }
         }
     }
 }
 
-/// The key that a message is handled under: its own, the one that a rejection attached, or its id.
+/// The idempotency key of a message: its own, the one that a rejection attached, or its id.
 pub(super) fn key(message: &Message) -> String {
     let body: Value = serde_json::from_str(&message.body).unwrap_or_default();
     let own = body["idempotency_key"].as_str().filter(|key| IdempotencyKey::parse(key).is_ok());
@@ -124,7 +122,7 @@ pub(super) fn key(message: &Message) -> String {
     own.or(attached).map_or_else(|| message.id(), str::to_owned)
 }
 
-/// The page that a message is about.
+/// The page of a message.
 pub(super) fn page_of(message: &Message) -> Option<String> {
     let body: Value = serde_json::from_str(&message.body).ok()?;
     Some(format!("{}{}", body["tenant"].as_str()?, body["path"].as_str()?))

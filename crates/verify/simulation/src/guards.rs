@@ -1,0 +1,188 @@
+//! The protocol without one of its guards. The code under test is unchanged; its requests are
+//! modified below the SDK. Each missing guard must be found, or the simulation shows nothing.
+//!
+//! The condition on FAILED is not in this list. A worker that has lost its claim has exceeded its
+//! function timeout, and its handler ends before the response to that transaction. The model
+//! removes that guard instead.
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use everfresh_core::config::Ladder;
+use http::Response;
+use serde_json::{Value, json};
+
+use crate::check::Actor;
+
+/// A guard that can be removed; the comment describes the protocol without it. The order is that of
+/// [`crate::known::Known::guards`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Guard {
+    /// Messages that the function reports as failed are acked.
+    BusyIsNotAcked,
+    /// The body is uploaded some time after the commit.
+    UploadBeforeCommit,
+    /// `source_ms` of a version is the time of its commit.
+    SourceBeforeRender,
+    /// A commit is not conditioned on the META row that lookup read.
+    MetaCondition,
+    /// A lease is taken while another worker holds it.
+    LeaseExclusive,
+    /// A commit deletes LOCK also if another worker holds the lease.
+    LockTokenCondition,
+    /// A claim overwrites an existing record.
+    ClaimOnce,
+    /// A takeover is not conditioned on the record that was read.
+    TakeoverExact,
+    /// The claim of a crashed worker never expires.
+    TakeoverOfExpired,
+    /// A claim is given back also if another worker owns it.
+    GiveBackConditioned,
+    /// Coverage allows for no clock error.
+    CoverageEpsilon,
+    /// A foreign row covers requests.
+    ForeignRowCoversNothing,
+    /// A rejected message is acked without a dead letter.
+    RejectBeforeAck,
+    /// A pin is only an attribute of HEALTH: it takes no lease and does not change META.
+    PinMovesMeta,
+    /// A commit does not set `pending_notification`.
+    NotificationIsMarked,
+    /// `pending_notification` is ignored by all but its own request, also if the message of that
+    /// request is gone.
+    NotificationIsFound,
+    /// An operator's command does not set `pending_notification`.
+    OperatorNotificationIsMarked,
+    /// Elapsed time is measured by the wall clock, so that clock steps are not noticed.
+    ClockStepsAreNoticed,
+}
+
+impl Guard {
+    /// Modifies a request of this actor. A returned response is sent instead of the request.
+    pub fn request(self, actor: Actor, operation: &str, request: &mut Value, now_ms: u64) -> Option<Response<Bytes>> {
+        let of_operator = matches!(self, Guard::PinMovesMeta | Guard::OperatorNotificationIsMarked);
+        let target = if of_operator { Actor::Operator } else { Actor::Worker };
+        if actor != target {
+            return None;
+        }
+        let is_claim = operation == "PutItem" && request["Item"]["claim_expires_ms"].is_object();
+        let is_takeover = request["ExpressionAttributeValues"][":old_status"].is_object();
+        match self {
+            Guard::MetaCondition => on_item(request, "META", weaken),
+            Guard::LockTokenCondition => on_item(request, "LOCK", weaken),
+            Guard::LeaseExclusive if operation == "PutItem" && request["Item"]["sk"]["S"] == "LOCK" => weaken(request),
+            Guard::ClaimOnce if is_claim && !is_takeover => weaken(request),
+            Guard::TakeoverExact if is_claim && is_takeover => weaken(request),
+            Guard::TakeoverOfExpired if is_claim => {
+                request["Item"]["claim_expires_ms"] = json!({"N": "99999999999999"});
+            }
+            Guard::GiveBackConditioned => {
+                weaken_if_has(request, ":expired");
+                on_item(request, "REQ#", |update| weaken_if_has(update, ":expired"));
+            }
+            Guard::SourceBeforeRender => on_item(request, "META", |update| {
+                let names = update["ExpressionAttributeNames"].as_object().cloned().unwrap_or_default();
+                let placeholder = names.iter().find(|(_, name)| name.as_str() == Some("source_ms"));
+                if let Some((placeholder, _)) = placeholder {
+                    let value = placeholder.replace('#', ":");
+                    update["ExpressionAttributeValues"][value] = json!({"N": now_ms.to_string()});
+                }
+            }),
+            Guard::NotificationIsMarked | Guard::OperatorNotificationIsMarked => on_item(request, "META", |update| {
+                let names = update["ExpressionAttributeNames"].as_object_mut();
+                for name in names.into_iter().flat_map(|names| names.values_mut()) {
+                    if name == "pending_notification" {
+                        *name = json!("not_due");
+                    }
+                }
+            }),
+            Guard::RejectBeforeAck if operation == "SendMessage" => {
+                return Some(success(r#"{"MessageId":"lost","MD5OfMessageBody":""}"#));
+            }
+            Guard::PinMovesMeta if operation == "PutItem" && request["Item"]["sk"]["S"] == "LOCK" => {
+                return Some(success("{}"));
+            }
+            Guard::PinMovesMeta => {
+                let pins = request["TransactItems"].as_array().is_some_and(|items| {
+                    items.iter().any(|item| item["Update"]["UpdateExpression"] == "SET pinned_at_ms = :at")
+                });
+                if let Some(items) = request.get_mut("TransactItems").and_then(Value::as_array_mut).filter(|_| pins) {
+                    items.retain(|item| item["Update"]["Key"]["sk"]["S"] == "HEALTH");
+                }
+            }
+            // Another request, or removed elsewhere: in settings, at the queue, in responses, at
+            // the bucket.
+            Guard::LeaseExclusive
+            | Guard::ClaimOnce
+            | Guard::TakeoverExact
+            | Guard::TakeoverOfExpired
+            | Guard::RejectBeforeAck
+            | Guard::NotificationIsFound
+            | Guard::ClockStepsAreNoticed
+            | Guard::CoverageEpsilon
+            | Guard::ForeignRowCoversNothing
+            | Guard::UploadBeforeCommit
+            | Guard::BusyIsNotAcked => {}
+        }
+        None
+    }
+
+    /// Modifies a response. `has_message` returns whether a message with that key is queued.
+    pub fn response(self, actor: Actor, operation: &str, response: &mut Value, has_message: impl Fn(&str) -> bool) {
+        if actor != Actor::Worker || operation != "Query" {
+            return;
+        }
+        let number = |value: &Value| value["N"].as_str().and_then(|text| text.parse::<u64>().ok());
+        for row in response.get_mut("Items").and_then(Value::as_array_mut).into_iter().flatten() {
+            if row["sk"]["S"] != "META" {
+                continue;
+            }
+            let pending = row["pending_notification"]["S"].as_str().filter(|key| !key.is_empty());
+            if self == Guard::NotificationIsFound && pending.is_some_and(|key| !has_message(key)) {
+                row.as_object_mut().and_then(|row| row.remove("pending_notification"));
+            }
+            let claimed = match (self, number(&row["source_ms"])) {
+                (Guard::ForeignRowCoversNothing, None) => number(&row["generated_at"]).map(|seconds| seconds * 1000),
+                (Guard::CoverageEpsilon, Some(source_ms)) => Some(source_ms + Ladder::default().epsilon_ms),
+                _ => None,
+            };
+            if let Some(claimed) = claimed {
+                row["source_ms"] = json!({"N": claimed.to_string()});
+            }
+        }
+    }
+}
+
+/// A successful response of DynamoDB or SQS.
+fn success(json: &'static str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(json.as_bytes()));
+    let kind = http::HeaderValue::from_static("application/x-amz-json-1.0");
+    response.headers_mut().insert("content-type", kind);
+    response
+}
+
+/// Removes the condition of an operation with this value, which identifies its purpose.
+fn weaken_if_has(operation: &mut Value, value: &str) {
+    if operation["ExpressionAttributeValues"][value].is_object() {
+        weaken(operation);
+    }
+}
+
+/// Makes the condition always true. Its values stay in use, because DynamoDB refuses unused values.
+fn weaken(operation: &mut Value) {
+    if let Some(condition) = operation["ConditionExpression"].as_str() {
+        let weak = format!("({condition}) OR attribute_exists(pk) OR attribute_not_exists(pk)");
+        operation["ConditionExpression"] = json!(weak);
+    }
+}
+
+/// Modifies the operations of a transaction on rows whose sort key has this prefix.
+fn on_item(request: &mut Value, sk: &str, change: impl Fn(&mut Value)) {
+    for item in request.get_mut("TransactItems").and_then(Value::as_array_mut).into_iter().flatten() {
+        for operation in item.as_object_mut().into_iter().flat_map(|item| item.values_mut()) {
+            let key = operation["Key"]["sk"]["S"].as_str().or(operation["Item"]["sk"]["S"].as_str());
+            if key.is_some_and(|key| key.starts_with(sk)) {
+                change(operation);
+            }
+        }
+    }
+}
