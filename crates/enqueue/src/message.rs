@@ -6,8 +6,8 @@
 //!
 //! A message has exactly one of `path` and `tag`. `reason` defaults to `changed`. An unknown,
 //! duplicate, missing or mistyped field is refused by name; an absent optional field is left out,
-//! never `null`. Parsing is bounded: a body over [`MAX_MESSAGE_BYTES`] is not parsed, and nesting of
-//! any depth is skipped without recursion.
+//! never `null`. Parsing is bounded: a body over [`MAX_MESSAGE_BYTES`] is not parsed, and nesting
+//! of any depth is skipped without recursion.
 
 use std::fmt;
 

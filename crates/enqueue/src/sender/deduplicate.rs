@@ -42,8 +42,8 @@ struct Fingerprint {
     tenant: String,
     target: Target,
     reason: Reason,
-    /// Part of the fingerprint: under the key of another request, which may be covered already, this
-    /// request would be ignored.
+    /// Part of the fingerprint: under the key of another request, which may be covered already,
+    /// this request would be ignored.
     key: Option<IdempotencyKey>,
     window: u64,
 }

@@ -18,7 +18,8 @@ pub(super) struct OutboundMessage {
     /// URL of the queue.
     pub(super) queue: String,
     pub(super) body: String,
-    /// The tenant, for SQS fair queues: one tenant's backlog does not delay another tenant's message.
+    /// The tenant, for SQS fair queues: one tenant's backlog does not delay another tenant's
+    /// message.
     pub(super) group: String,
     pub(super) attributes: HashMap<String, MessageAttributeValue>,
     pub(super) system_attributes: Option<HashMap<MessageSystemAttributeNameForSends, MessageSystemAttributeValue>>,

@@ -17,8 +17,9 @@ pub struct Retry {
     pub attempt_timeout: Duration,
     /// Timeout of all attempts together with the backoff between them.
     pub total_timeout: Duration,
-    /// Upper limit of the first backoff. It doubles with every attempt, and each backoff is drawn at
-    /// random between zero and the limit, so that producers throttled together do not retry together.
+    /// Upper limit of the first backoff. It doubles with every attempt, and each backoff is drawn
+    /// at random between zero and the limit, so that producers throttled together do not retry
+    /// together.
     pub initial_backoff: Duration,
     /// Where the doubling ends.
     pub max_backoff: Duration,
