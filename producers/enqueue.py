@@ -1,9 +1,9 @@
-"""Asks Everfresh to regenerate a page. Needs boto3, and sqs:SendMessage on the queue.
+"""Enqueues a request to regenerate a page. Needs boto3 and sqs:SendMessage on the queue.
 
     QUEUE_URL=... python enqueue.py TENANT PATH [KEY]
 
-Send with the same key again if you do not know whether the first time worked: two messages with one key are one request. Without a key
-the queue's message id is the key.
+If the outcome of a send is unknown, send again with the same key: two messages with one key are
+one request. Without a key, the SQS message id is the key.
 """
 
 import json
@@ -12,12 +12,15 @@ import sys
 
 import boto3
 
-# The version of message and attributes, and who sends them.
+# Contract version, and name and version of the producer.
 ATTRIBUTES = {"everfresh-contract": "1", "everfresh-producer": "enqueue.py", "everfresh-producer-version": "1"}
 
 
 def enqueue(sqs, queue_url, tenant, path, reason="changed", key=None, traceparent=None):
-    """Sends one message of version 1 and returns the queue's id for it. The reason prewarm goes to the low-priority queue's URL."""
+    """Sends one message (version 1) and returns its SQS message id.
+
+    Send reason prewarm to the URL of the low-priority queue.
+    """
     message = {"v": 1, "tenant": tenant, "path": path, "reason": reason}
     if key:
         message["idempotency_key"] = key
@@ -28,7 +31,7 @@ def enqueue(sqs, queue_url, tenant, path, reason="changed", key=None, traceparen
         QueueUrl=queue_url,
         MessageBody=json.dumps(message),
         MessageAttributes={name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()},
-        # One tenant's flood does not hold up another's single request.
+        # SQS fair queues: one tenant's backlog does not delay another tenant's message.
         MessageGroupId=tenant,
     )
     return sent["MessageId"]

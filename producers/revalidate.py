@@ -1,12 +1,13 @@
-"""Asks Everfresh over HTTP to regenerate a page, or makes every page with a tag stale; and what became of it. Needs nothing but Python, and a key that
-the serving function has in EVERFRESH_REVALIDATE_KEYS (the template's parameter RevalidateKeys).
+"""Sends a signed HTTP request to regenerate a page or to make every page with a tag stale, or reads the
+status of such a request. Needs only Python and a key from EVERFRESH_REVALIDATE_KEYS of the serving
+function (template parameter RevalidateKeys).
 
     EVERFRESH_KEY=name:secret python revalidate.py https://www.example.com path /products/42 [REQUEST_ID]
     EVERFRESH_KEY=name:secret python revalidate.py https://www.example.com tag products [REQUEST_ID]
     EVERFRESH_KEY=name:secret python revalidate.py https://www.example.com status HANDLE [AFTER]
 
-Send with the same request id again if you do not know whether the first time worked: two requests with one id are one. Prints the answer,
-which is JSON.
+If the outcome is unknown, send again with the same request id: two requests with one id are one.
+Prints the response as JSON.
 """
 
 import hashlib
@@ -22,16 +23,16 @@ import urllib.request
 
 
 def signature(secret, method, host, target, timestamp, nonce, request_id, body):
-    """What is signed are eight lines: nothing of the request can be changed, and nothing of it used twice."""
+    """Signs eight lines that cover the whole request, so that it can be neither changed nor replayed."""
     lines = ["everfresh-1", method, host, target, timestamp, nonce, request_id, hashlib.sha256(body).hexdigest()]
     return hmac.new(secret.encode(), "\n".join(lines).encode(), hashlib.sha256).hexdigest()
 
 
-def ask(site, key, method, target, wish=None, request_id=""):
-    """Sends one signed request. Returns the status and what was answered."""
+def send_signed(site, key, method, target, content=None, request_id=""):
+    """Sends one signed request. Returns the HTTP status and the response body."""
     key_id, secret = key.split(":", 1)
     host = urllib.parse.urlsplit(site).hostname
-    body = json.dumps(wish).encode() if wish else b""
+    body = json.dumps(content).encode() if content else b""
     timestamp, nonce = str(int(time.time())), secrets.token_hex(16)
     headers = {
         "x-everfresh-key-id": key_id,
@@ -43,14 +44,14 @@ def ask(site, key, method, target, wish=None, request_id=""):
         headers["x-request-id"] = request_id
     if body:
         headers["content-type"] = "application/json"
-        # CloudFront signs what it passes on to the function, and does not look at bodies: it must be told their hash.
+        # CloudFront signs origin requests without reading the body: the client must send its hash.
         headers["x-amz-content-sha256"] = hashlib.sha256(body).hexdigest()
     request = urllib.request.Request(site.rstrip("/") + target, body or None, headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as refusal:
-        return refusal.code, refusal.read().decode(errors="replace")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(errors="replace")
     except urllib.error.URLError as failure:
         sys.exit(f"{site} cannot be reached: {failure.reason}")
 
@@ -58,14 +59,15 @@ def ask(site, key, method, target, wish=None, request_id=""):
 if __name__ == "__main__":
     if len(sys.argv) not in (4, 5) or sys.argv[2] not in ("path", "tag", "status") or "EVERFRESH_KEY" not in os.environ:
         sys.exit(__doc__)
-    site, verb, what, *more = sys.argv[1:]
+    site, command, value, *more = sys.argv[1:]
     if not site.startswith(("https://", "http://")) or ":" not in os.environ["EVERFRESH_KEY"]:
         sys.exit("the site must begin with https:// or http://, and EVERFRESH_KEY must be name:secret")
-    if verb == "status":
-        target = f"/_everfresh/requests/{what}" + "".join(f"?after={seq}" for seq in more)
-        status, said = ask(site, os.environ["EVERFRESH_KEY"], "GET", target)
+    if command == "status":
+        target = f"/_everfresh/requests/{value}" + "".join(f"?after={seq}" for seq in more)
+        status, response = send_signed(site, os.environ["EVERFRESH_KEY"], "GET", target)
     else:
-        status, said = ask(site, os.environ["EVERFRESH_KEY"], "POST", "/_everfresh/revalidate", {verb: what}, *more)
+        key, target = os.environ["EVERFRESH_KEY"], "/_everfresh/revalidate"
+        status, response = send_signed(site, key, "POST", target, {command: value}, *more)
     if status not in (200, 202):
-        sys.exit(f"{status}: {said}")
-    print(json.dumps(said))
+        sys.exit(f"{site} answered HTTP {status}: {response}")
+    print(json.dumps(response))

@@ -1,10 +1,10 @@
-//! The command line.
+//! Arguments of the command line.
 
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-/// Keeps rendered pages fresh on AWS, or whole on this machine.
+/// Operates Everfresh, which keeps rendered pages fresh, on AWS or on this machine.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -16,29 +16,27 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
-Every command but `dev` and `config` talks to the `dev` that is running, and to AWS only with --stack NAME; each says which on
-standard error.
+Every command except `dev` and `config` uses the running `dev`, and AWS only with --stack NAME. It prints which one to standard error.
 
-  everfresh dev                        start everything on this machine: no account, no Docker, no network
-  everfresh enqueue /products/1        ask the running `dev` for a new version of a page
-  everfresh page show /products/1      what is published, how fresh it is, who works on it
-  everfresh status --stack shop        the queues of the deployed stack `shop`";
+  everfresh dev                        run everything on this machine: no AWS account, no Docker, no network
+  everfresh enqueue /products/1        request a new version of a page from the running `dev`
+  everfresh page show /products/1      show the published version, its freshness and its lease
+  everfresh status --stack shop        show the queues of the deployed stack `shop`";
 
-/// The data folder unless another one is named.
 pub(crate) const DEFAULT_DATA: &str = ".everfresh";
 
-/// Which Everfresh a command is about.
+/// Which deployment a command uses.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TargetArgs {
-    /// Talk to this CloudFormation stack on AWS, with your usual AWS profile or variables
+    /// Use this CloudFormation stack on AWS, with your AWS profile or AWS_* variables
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "data")]
     pub(crate) stack: Option<String>,
 
-    /// The data folder of the local `dev`
+    /// Data folder of the local `dev`
     #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA)]
     pub(crate) data: PathBuf,
 
-    /// The configuration, everfresh.toml; the running `dev` knows its own
+    /// Configuration file (everfresh.toml); default: the one of the running `dev` or of the stack
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -49,48 +47,48 @@ pub(crate) struct TargetArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run Everfresh whole on this machine: engines, queue loop, worker, readers and a demo site
+    /// Run Everfresh on this machine: local DynamoDB, S3 and SQS, worker, HTTP server and a demo site
     Dev(DevArgs),
-    /// Ask for a page to be regenerated, or make all pages with a tag stale
+    /// Enqueue a request to regenerate a page, or to make all pages with a tag stale
     Enqueue(EnqueueArgs),
-    /// Look at a page
+    /// Inspect a page
     #[command(subcommand)]
     Page(PageCommand),
-    /// Look at a request
+    /// Inspect a request
     #[command(subcommand)]
     Request(RequestCommand),
-    /// Check a configuration
+    /// Check a configuration file
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Look at drafts
+    /// Give access to previews
     #[command(subcommand)]
     Preview(PreviewCommand),
-    /// Show the queues, table and bucket of a running Everfresh
+    /// Show queues, table and bucket of the running `dev` or of a stack
     Status,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DevArgs {
-    /// The loopback port on which readers get their pages; 0 takes a free one
+    /// Loopback port that serves the pages; 0 picks a free one
     #[arg(long, value_name = "PORT", default_value_t = 3000)]
     pub(crate) port: u16,
 
-    /// Forget what earlier runs left in the data folder
+    /// Delete the data of earlier runs from the data folder first
     #[arg(long)]
     pub(crate) fresh: bool,
 
-    /// Render every path from this server instead of the demo site, like http://127.0.0.1:8080
+    /// Render every path from this origin server instead of the demo site, for example http://127.0.0.1:8080
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     pub(crate) origin: Option<String>,
 
-    /// The loopback port on which DynamoDB, S3 and SQS answer other processes; 0 takes a free one
+    /// Loopback port that serves DynamoDB, S3 and SQS to other processes; 0 picks a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) aws_port: u16,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct EnqueueArgs {
-    /// The page, like /products/42?color=red
+    /// Path of the page, for example /products/42?color=red
     #[arg(required_unless_present = "tag", conflicts_with = "tag")]
     pub(crate) path: Option<String>,
 
@@ -98,84 +96,84 @@ pub(crate) struct EnqueueArgs {
     #[arg(long)]
     pub(crate) tag: Option<String>,
 
-    /// Whose page; not needed if the configuration has one tenant
+    /// Tenant of the page; optional if the configuration has only one
     #[arg(long)]
     pub(crate) tenant: Option<String>,
 
-    /// Why: it decides when the wish counts as granted
+    /// Why the page is to be regenerated; decides when the request counts as covered
     #[arg(long, value_enum, default_value_t = ReasonArg::Changed)]
     pub(crate) reason: ReasonArg,
 
-    /// Names this wish: two messages with one key are one wish. Without it the message id does
+    /// Idempotency key: two messages with one key are one request. Default: the SQS message id
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ReasonArg {
-    /// The source changed: only a render that begins after this will do
+    /// The source changed: covered by a render that begins after this request
     Changed,
-    /// The page outlived its freshness: any fresh page will do
+    /// The page is no longer fresh: covered by any fresh page
     Expired,
-    /// Have it ready: a fresh page of the running deployment will do
+    /// The page should be ready: covered by a fresh page of the running deployment
     Prewarm,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PageCommand {
-    /// What is published, how fresh it is, who works on it
+    /// Show the published version, its freshness and its lease
     Show(PageArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PageArgs {
-    /// The page, like /products/42
+    /// Path of the page, for example /products/42
     pub(crate) path: String,
 
-    /// Print the published body and nothing else
+    /// Print only the published body
     #[arg(long)]
     pub(crate) body: bool,
 
-    /// Whose page; not needed if the configuration has one tenant
+    /// Tenant of the page; optional if the configuration has only one
     #[arg(long)]
     pub(crate) tenant: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RequestCommand {
-    /// How far a request has come, and what happened to it
+    /// Show status and events of a request
     Show(RequestArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RequestArgs {
-    /// The handle that `enqueue` printed
+    /// Handle printed by `enqueue`
     pub(crate) handle: String,
 
-    /// Whose request; not needed if the configuration has one tenant
+    /// Tenant of the request; optional if the configuration has only one
     #[arg(long)]
     pub(crate) tenant: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PreviewCommand {
-    /// Sign a cookie that opens a tenant's previews, with the first key in EVERFRESH_PREVIEW_KEYS
+    /// Print a preview cookie for a tenant, signed with the first key in EVERFRESH_PREVIEW_KEYS
     Cookie(PreviewArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PreviewArgs {
-    /// Whose drafts; not needed if the configuration has one tenant
+    /// Tenant of the previews; optional if the configuration has only one
     #[arg(long)]
     pub(crate) tenant: Option<String>,
 
-    /// How long it opens them, like 30m or 2h
+    /// How long the cookie is valid, for example 30m or 2h
     #[arg(long = "for", value_name = "TIME", default_value = "1h")]
     pub(crate) time: String,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say whether the file given by --config is right, and what is wrong with it if not
+    /// Check the file given by --config (default: everfresh.toml) and report the first error
     Check,
 }

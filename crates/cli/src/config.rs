@@ -1,4 +1,4 @@
-//! The configuration that a command goes by, and `everfresh config check`.
+//! Loads the configuration of a command, and `everfresh config check`.
 
 use std::fs;
 use std::path::Path;
@@ -30,12 +30,12 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
         output::json(&serde_json::json!({"ok": true, "tenants": tenants, "notes": notes}))?;
         return Ok(());
     }
-    say!("{} is right.", file.display())?;
+    say!("{} is valid.", file.display())?;
     for tenant in tenants {
         say!("")?;
         say!("{}  {}", tenant.tenant, tenant.hosts.join(", "))?;
         for route in tenant.routes() {
-            let stale = route.max_stale.map_or("for ever".to_owned(), |time| format!("for {time}"));
+            let stale = route.max_stale.map_or("without limit".to_owned(), |time| format!("for {time}"));
             say!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate)?;
         }
     }
@@ -46,43 +46,45 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What holds on this machine and not in every deployment.
+/// Restrictions that apply to some deployments but not to this machine.
 fn notes(config: &Config) -> Vec<String> {
     let by_templates = config.tenants().filter(|tenant| matches!(tenant.render, Render::Templates(_)));
     let note = |tenant: &TenantConfig| {
         format!(
-            "tenant.{}.render: templates work from a file in the function's package only: a worker whose EVERFRESH_CONFIG is s3://… \
-             refuses to start with them",
+            "tenant.{}.render: templates work only if the configuration is a file in the function's package; a worker whose \
+             EVERFRESH_CONFIG is s3://… refuses to start with them",
             tenant.tenant
         )
     };
     by_templates.map(note).collect()
 }
 
-/// What a file says, right or wrong.
+/// Reads a file without validating it.
 pub(crate) fn read(file: &Path) -> anyhow::Result<String> {
     fs::read_to_string(file)
         .with_context(|| format!("{} cannot be read: name the configuration with --config FILE", file.display()))
 }
 
-/// Reads and checks a file.
+/// Reads and validates a file.
 pub(crate) fn load(file: &Path) -> anyhow::Result<Config> {
     Config::parse(&read(file)?).map_err(|error| anyhow!("{}: {}", file.display(), error.to_string().trim_end()))
 }
 
-/// The tenant that was named, or the only one there is.
+/// The named tenant, or the configuration's only one.
 pub(crate) fn tenant<'c>(config: &'c Config, named: Option<&str>) -> anyhow::Result<&'c TenantConfig> {
     let names = || config.tenants().map(|tenant| tenant.tenant.to_string()).collect::<Vec<_>>().join(", ");
     match named {
         Some(name) => {
             let tenant = Tenant::parse(name).with_context(|| format!("--tenant {name}"))?;
-            config.tenant(&tenant).with_context(|| format!("--tenant {name}: the configuration has {}", names()))
+            config
+                .tenant(&tenant)
+                .with_context(|| format!("--tenant {name}: no such tenant; the configuration has {}", names()))
         }
         None => {
             let mut all = config.tenants();
             match (all.next(), all.next()) {
                 (Some(only), None) => Ok(only),
-                _ => bail!("whose page? name one of {} with --tenant", names()),
+                _ => bail!("the configuration has several tenants: choose one of {} with --tenant NAME", names()),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The demo site that `dev` shows when it is given nothing else.
+//! The demo site, which `dev` serves when no configuration or origin is given.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::Context;
 use everfresh_core::config::Render;
 use everfresh_local::data_dir::DataDir;
 
-/// Its files, by their place beside `everfresh.toml`.
+/// Paths relative to the demo folder, with their contents.
 const FILES: [(&str, &str); 9] = [
     ("everfresh.toml", include_str!("../demo/everfresh.toml")),
     ("site/404.html", include_str!("../demo/site/404.html")),
@@ -20,12 +20,12 @@ const FILES: [(&str, &str); 9] = [
     ("site/products/_.html", include_str!("../demo/site/products/_.html")),
 ];
 
-/// Pages that are worth having ready.
+/// Pages that `dev` prewarms.
 pub(crate) const PAGES: [&str; 3] = ["/", "/products", "/about"];
 
-/// Lays the demo out in the data folder, where it can be edited, and returns its configuration. What is there already stays: it may
-/// be somebody's work.
-pub(crate) fn lay_out(dir: &DataDir) -> anyhow::Result<PathBuf> {
+/// Writes the demo into the data folder, where it can be edited, and returns the path of its
+/// configuration. Existing files are kept: they may have been edited.
+pub(crate) fn write_demo(dir: &DataDir) -> anyhow::Result<PathBuf> {
     let folder = dir.file("demo");
     for (name, text) in FILES {
         let file = folder.join(name);
@@ -36,10 +36,11 @@ pub(crate) fn lay_out(dir: &DataDir) -> anyhow::Result<PathBuf> {
     Ok(folder.join("everfresh.toml"))
 }
 
-/// A configuration under which every path comes from one server, and returns its place.
+/// Writes a configuration that renders every path from one server, and returns its path.
 pub(crate) fn for_origin(dir: &DataDir, origin: &str) -> anyhow::Result<PathBuf> {
     Render::http(origin).with_context(|| format!("--origin {origin}"))?;
-    // Whoever names it on the command line of their own machine means it, also if it is a container or another desk.
+    // Private addresses are allowed: the user named the origin, which may be a container or another
+    // machine on the network.
     let file = dir.file("origin").join("everfresh.toml");
     let text = format!(
         "[tenant.demo]\nhosts = [\"localhost\", \"127.0.0.1\"]\nrender = {{ http = {origin:?}, private_network = true }}\n\n\

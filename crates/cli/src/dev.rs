@@ -1,4 +1,5 @@
-//! `everfresh dev`: the engines, the queue loop, the worker and the serving side in one process, with nothing from outside it.
+//! `everfresh dev`: local DynamoDB, S3 and SQS, the queue loop, the worker and the HTTP server in
+//! one process, without external services.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,39 +32,40 @@ use crate::settings::Settings;
 use crate::target::Endpoints;
 use crate::{config, demo, readers};
 
-/// Invocations at once per queue. A page that hangs holds one up until its render's deadline, and others must not wait for it.
+/// Concurrent invocations per queue. A render that hangs occupies one until its deadline, and other
+/// pages must not wait for it.
 const CONCURRENCY: usize = 10;
 
 const TTL_SWEEP: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()> {
     if let Some(name) = &target.stack {
-        bail!("`dev` runs on this machine only: leave --stack {name} away");
+        bail!("`dev` runs on this machine only: remove --stack {name}");
     }
     let mut settings = Settings::from_env()?;
     let dir = DataDir::open(&target.data, args.fresh)?;
-    let port = Port::bind(args.aws_port).with_context(|| {
+    let aws_port = Port::bind(args.aws_port).with_context(|| {
         format!("cannot listen on 127.0.0.1:{}: choose another port with --aws-port", args.aws_port)
     })?;
-    let front_door = Port::bind(args.port).with_context(|| {
-        format!("cannot listen on 127.0.0.1:{}: choose another port for readers with --port", args.port)
+    let pages_port = Port::bind(args.port).with_context(|| {
+        format!("cannot listen on 127.0.0.1:{}: choose another port for pages with --port", args.port)
     })?;
-    let engines = Engines::open(&dir, port.number()).await?;
+    let engines = Engines::open(&dir, aws_port.number()).await?;
     let clients = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::WORKER);
     let visibility = u32::try_from(settings.worker.regenerate.ladder.visibility_ms.div_ceil(1000));
     let stack = stack::provision(&clients, visibility.context("EVERFRESH_VISIBILITY_MS is too long")?).await?;
     let config = config_file(&args, target, &settings, &dir)?;
     let is_demo = config.is_none();
-    let config = config.map_or_else(|| demo::lay_out(&dir), Ok)?;
-    let config = std::path::absolute(&config).with_context(|| format!("the place of {}", config.display()))?;
+    let config = config.map_or_else(|| demo::write_demo(&dir), Ok)?;
+    let config = std::path::absolute(&config).with_context(|| format!("resolving the path {}", config.display()))?;
     settings.provide(&stack, config.display().to_string());
     for variable in &settings.ignored {
-        note!("{variable} is set and not heeded: `dev` has a table, a bucket and queues of its own");
+        note!("{variable} is ignored: `dev` creates its own table, bucket and queues");
     }
     let worker = Arc::new(worker(&settings, &config, &clients)?);
-    let gateway = port.serve(engines.clone()).context("starting the gateway")?;
+    let gateway = aws_port.serve(engines.clone()).context("starting the gateway of DynamoDB, S3 and SQS")?;
     let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::READER);
-    let readers = readers::open(front_door, &config::read(&config)?, &reading, settings.serving.clone())?;
+    let readers = readers::open(pages_port, &config::read(&config)?, &reading, settings.serving.clone())?;
     let endpoints = Endpoints {
         aws: gateway.url(),
         pages: readers.url(),
@@ -77,16 +79,16 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         deploy: settings.worker.regenerate.deploy,
         epsilon_ms: settings.worker.regenerate.ladder.epsilon_ms,
     };
-    // Before anybody is told that it runs: whoever is may ask it to stop at once.
-    let mut end = EndSignals::listen().context("listening for Ctrl-C")?;
+    // Before the endpoints are published: a script may signal as soon as it sees them.
+    let mut shutdown = ShutdownSignals::listen().context("listening for Ctrl-C")?;
     dir.write_endpoints(&serde_json::to_vec_pretty(&endpoints)?)?;
-    announce(&endpoints, dir.path(), target.json)?;
+    print_endpoints(&endpoints, dir.path(), target.json)?;
 
     let (stop, stopped) = watch::channel(false);
     let ladder = settings.worker.regenerate.ladder;
     let main = event_source(&clients, &stack.queue, &ladder);
     let low_priority = event_source(&clients, &stack.low_priority_queue, &ladder);
-    let invoke = move |event, time_out| handle(worker.clone(), event, time_out);
+    let invoke = move |event, timeout| handle(worker.clone(), event, timeout);
     let loops = tokio::spawn(async move {
         tokio::join!(main.run(invoke.clone(), stopped.clone()), low_priority.run(invoke, stopped));
     });
@@ -94,24 +96,24 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         prewarm(&clients, &stack).await?;
     }
     tokio::select! {
-        () = end.next() => {}
+        () = shutdown.next() => {}
         () = engines.sweep_ttl_every(TTL_SWEEP) => {}
     }
-    // What is under way ends well; what waits is in the data folder.
-    note!("stopping as soon as what is under way is done; Ctrl-C again ends it at once");
+    // Running invocations finish; waiting messages stay in the data folder.
+    note!("stopping after the running renders; press Ctrl-C again to stop at once");
     stop.send_replace(true);
     tokio::select! {
         ended = loops => ended.context("the queue loop"),
-        () = end.next() => bail!("ended before what was under way was done: it is delivered again after the next start"),
+        () = shutdown.next() => bail!("stopped before the running renders ended: their messages are delivered again after the next start"),
     }
 }
 
-async fn handle(worker: Arc<Worker>, event: SqsEvent, time_out: Duration) -> Result<SqsBatchResponse, BatchError> {
-    let (response, _metrics) = worker.handle(event, time_out).await?;
+async fn handle(worker: Arc<Worker>, event: SqsEvent, timeout: Duration) -> Result<SqsBatchResponse, BatchError> {
+    let (response, _metrics) = worker.handle(event, timeout).await?;
     Ok(response)
 }
 
-/// The configuration that was named, on the command line or by the variable that the functions read; none is the demo's.
+/// The configuration named by --config, --origin or EVERFRESH_CONFIG; `None` means the demo's.
 fn config_file(
     args: &DevArgs,
     target: &TargetArgs,
@@ -121,15 +123,15 @@ fn config_file(
     Ok(match (&target.config, &args.origin, &settings.config) {
         (Some(file), _, _) => Some(file.clone()),
         (None, Some(origin), _) => Some(demo::for_origin(dir, origin)?),
-        (None, None, Some(place)) if place.starts_with("s3://") => {
-            bail!("EVERFRESH_CONFIG is {place}, and `dev` reads files only: name one with --config FILE")
+        (None, None, Some(location)) if location.starts_with("s3://") => {
+            bail!("EVERFRESH_CONFIG is {location}, but `dev` reads only files: name one with --config FILE")
         }
         (None, None, Some(file)) => Some(PathBuf::from(file)),
         (None, None, None) => None,
     })
 }
 
-/// The worker as a deployment has it.
+/// The worker as deployed, except that loopback origins are allowed.
 fn worker(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Result<Worker> {
     let folder = config.parent().unwrap_or(Path::new("."));
     let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_loopback();
@@ -138,7 +140,7 @@ fn worker(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Resu
     Ok(build::worker(&settings.worker, loaded, clients, Arc::new(renderers))?)
 }
 
-/// Asks for the demo's pages, so that there is something to see.
+/// Enqueues the demo's pages, so that they are ready for the first reader.
 async fn prewarm(clients: &Clients, stack: &Stack) -> anyhow::Result<()> {
     let queues = Queues { main: stack.queue.clone(), low_priority: stack.low_priority_queue.clone() };
     let sender = Sender::new(clients.sqs.clone(), queues).producer("everfresh-dev", env!("CARGO_PKG_VERSION"));
@@ -162,7 +164,7 @@ fn event_source(clients: &Clients, queue_url: &str, ladder: &Ladder) -> EventSou
     }
 }
 
-fn announce(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()> {
+fn print_endpoints(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()> {
     if json {
         say!("{}", serde_json::to_string(endpoints)?)?;
         return Ok(());
@@ -181,19 +183,18 @@ fn announce(endpoints: &Endpoints, data: &Path, json: bool) -> anyhow::Result<()
     Ok(())
 }
 
-/// Ctrl-C and the polite kill.
-struct EndSignals {
+/// SIGINT (Ctrl-C) and SIGTERM.
+struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl EndSignals {
-    /// From the moment of the call on, none is missed.
+impl ShutdownSignals {
+    /// No signal is missed from this call on.
     fn listen() -> std::io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Ends with the next one.
     async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

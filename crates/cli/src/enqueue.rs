@@ -1,4 +1,4 @@
-//! `everfresh enqueue`: one wish.
+//! `everfresh enqueue`: sends one request.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::target::Target;
 
 pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Result<()> {
     let json = target.json;
-    // What this command was told, the next one must be told too.
+    // The printed command must repeat the arguments that select tenant and deployment.
     let mut hint = String::new();
     if let Some(tenant) = &args.tenant {
         hint = format!("{hint} --tenant {tenant}");
@@ -36,8 +36,9 @@ pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Resul
         ReasonArg::Prewarm => Reason::Prewarm,
     };
     message.idempotency_key = args.key.as_deref().map(IdempotencyKey::parse).transpose().context("--key")?;
-    // Refused here rather than by the worker: the dead-letter queue is no place for a typing error.
-    let accepted = config.accept(message.clone(), None, "not-known-yet").context("this request would be rejected")?;
+    // Refused here, so that a typing error does not end in the dead-letter queue.
+    let accepted =
+        config.accept(message.clone(), None, "not-known-yet").context("the worker would reject this request")?;
     let queues = Queues { main: target.stack.queue.clone(), low_priority: target.stack.low_priority_queue.clone() };
     let sender = Sender::new(target.clients.sqs.clone(), queues).producer("everfresh-cli", env!("CARGO_PKG_VERSION"));
     let Sent { message_id, key } = sender.send(&message).await?;
@@ -46,8 +47,7 @@ pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Resul
         None => Handle::Inval { key },
     };
     if json {
-        let answer = serde_json::json!({"handle": handle.to_string(), "message_id": message_id});
-        output::json(&answer)?;
+        output::json(&serde_json::json!({"handle": handle.to_string(), "message_id": message_id}))?;
     } else {
         say!("enqueued: everfresh request show {handle}{}", hint)?;
     }

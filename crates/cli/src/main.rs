@@ -1,4 +1,4 @@
-//! The `everfresh` command: runs Everfresh on this machine, and looks after it wherever it runs.
+//! The `everfresh` command: runs Everfresh on this machine, and inspects it here and on AWS.
 
 mod args;
 mod config;
@@ -26,27 +26,27 @@ use crate::args::{Args, Command, ConfigCommand, PageCommand, PreviewCommand, Req
 use crate::output::{Log, OutputClosed, note};
 
 fn main() -> ExitCode {
-    // `dev` starts this executable again for each template that it renders.
-    if let Some(ended) = TemplateProcess::entered() {
-        return ended;
+    // `dev` starts this executable again for each template render.
+    if let Some(exit_code) = TemplateProcess::entered() {
+        return exit_code;
     }
     let args = match Args::try_parse() {
         Ok(args) => args,
-        // It repeats what it was given, which may have been copied from anywhere.
+        // The error quotes the arguments, which may hold terminal escapes: `note!` escapes them.
         Err(error) if error.use_stderr() => {
             note!("{}", error.render().to_string().trim_end());
             return ExitCode::from(2);
         }
         Err(help) => help.exit(),
     };
-    // The engines chatter about every queue and bucket; what a person wants to see is what Everfresh does.
+    // The engines log every call at info; only Everfresh's own crates are shown at that level.
     logs::init_readable(
         "warn,everfresh=info,everfresh_core=info,everfresh_local=info,everfresh_serve=info,everfresh_worker=info",
         || Log,
     );
-    let done = Runtime::new().context("starting").and_then(|runtime| {
+    let done = Runtime::new().context("starting the Tokio runtime").and_then(|runtime| {
         let done = runtime.block_on(run(args));
-        // Not waited for: a render that a second Ctrl-C cut off may be on a thread of its own.
+        // In the background: a render cut off by a second Ctrl-C may still block a thread.
         runtime.shutdown_background();
         done
     });
@@ -64,7 +64,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let target = &args.target;
     match args.command {
         Command::Dev(dev) => dev::run(dev, target).await,
-        Command::Enqueue(wish) => enqueue::run(wish, target).await,
+        Command::Enqueue(enqueue) => enqueue::run(enqueue, target).await,
         Command::Page(PageCommand::Show(page)) => page::show(page, target).await,
         Command::Request(RequestCommand::Show(request)) => request::show(request, target).await,
         Command::Config(ConfigCommand::Check) => config::check(target),
@@ -73,7 +73,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What happened and why, cause after cause, without repeating a cause that its effect already names.
+/// The error and its causes, without causes that are already part of the line.
 fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = error.to_string();
     for cause in error.chain().skip(1) {

@@ -1,7 +1,7 @@
-//! What a command says: its result on standard output, everything else on standard error.
+//! Output of a command: the result on standard output, everything else on standard error.
 //!
-//! Control characters are escaped on the way, as JSON does it, and so are characters that nobody sees: rows and files of others may hold
-//! the codes that a terminal obeys, or turn the order of a line around.
+//! Control characters and invisible characters are escaped as in JSON: untrusted rows and files may
+//! hold terminal escape sequences or reverse the order of a line.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, Write};
@@ -14,20 +14,20 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
 }
 
-/// One line on standard error, lost if that is closed: there is nobody left to be told.
+/// One line on standard error. Write errors are ignored: there is no other place to report them.
 macro_rules! note {
     ($($text:tt)*) => { $crate::output::aside(format_args!($($text)*)) };
 }
 
 pub(crate) use {note, say};
 
-/// Whoever read standard output has gone, and has all that they wanted.
+/// The reader of standard output closed it, as `head` does. Not a failure.
 #[derive(Debug)]
 pub(crate) struct OutputClosed;
 
 impl fmt::Display for OutputClosed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody reads standard output any more")
+        f.write_str("standard output is closed")
     }
 }
 
@@ -37,12 +37,12 @@ pub(crate) fn line(text: fmt::Arguments<'_>) -> anyhow::Result<()> {
     bytes(format!("{}\n", on_one_line(&text.to_string())).as_bytes())
 }
 
-/// A JSON document, for people to read too.
+/// A JSON document, indented.
 pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
     bytes(format!("{}\n", on_lines(&serde_json::to_string_pretty(document)?)).as_bytes())
 }
 
-/// Exactly these bytes.
+/// Exactly these bytes, unescaped.
 pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -59,24 +59,24 @@ fn on_one_line(text: &str) -> String {
     escaped(text, &['\t'])
 }
 
-/// Lines stay lines, as in the errors about a configuration, which show where they are.
+/// Keeps line breaks: configuration errors show the line in question.
 fn on_lines(text: &str) -> String {
     escaped(&text.replace("\r\n", "\n"), &['\t', '\n'])
 }
 
-fn escaped(text: &str, harmless: &[char]) -> String {
+fn escaped(text: &str, allowed: &[char]) -> String {
     escaped_where(text, |character| {
-        is_invisible(character) || (character.is_control() && !harmless.contains(&character))
+        is_invisible(character) || (character.is_control() && !allowed.contains(&character))
     })
 }
 
-/// Escapes as JSON does it, in UTF-16: what is valid JSON stays the same document.
+/// Escapes in UTF-16 as JSON does, so that valid JSON stays the same document.
 fn escaped_where(text: &str, escape: impl Fn(char) -> bool) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         if escape(character) {
             for unit in character.encode_utf16(&mut [0; 2]) {
-                // A string takes everything.
+                // Writing to a String cannot fail.
                 let _ = write!(escaped, "\\u{unit:04x}");
             }
         } else {
@@ -86,8 +86,9 @@ fn escaped_where(text: &str, escape: impl Fn(char) -> bool) -> String {
     escaped
 }
 
-/// Characters that are not seen but change what is: they turn the order of writing, break the line, or make two different words look
-/// the same. These are Unicode's Default_Ignorable_Code_Point, the line and paragraph separators, and interlinear annotations.
+/// Invisible characters that change the text direction, break the line, or make different words
+/// look the same: Unicode's Default_Ignorable_Code_Point, the line and paragraph separators, and
+/// interlinear annotations.
 fn is_invisible(character: char) -> bool {
     matches!(
         character,
@@ -111,13 +112,13 @@ fn is_invisible(character: char) -> bool {
     )
 }
 
-/// Where `dev` writes its log. The logger escapes control characters in what it is given, but not what is merely invisible; its own
-/// colours must get through.
+/// Log output of `dev`. The logger escapes control characters in values but not invisible ones; its
+/// own colour codes must pass.
 #[derive(Debug)]
 pub(crate) struct Log;
 
 impl Write for Log {
-    /// The logger writes each line by one call, so no character is ever cut in two.
+    /// The logger writes each line with one call, so no character is split.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         io::stderr().lock().write_all(log_line(line).as_bytes())?;
         Ok(line.len())
@@ -137,13 +138,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_lines_keep_their_colours_and_show_what_is_invisible() {
+    fn log_lines_keep_colours_and_escape_invisible_characters() {
         let line = "\u{1b}[33m WARN\u{1b}[0m gpj.\u{202e}exe\n";
         assert_eq!(log_line(line.as_bytes()), "\u{1b}[33m WARN\u{1b}[0m gpj.\\u202eexe\n");
     }
 
     #[test]
-    fn control_characters_do_not_reach_the_terminal() {
+    fn control_characters_are_escaped() {
         let hostile = "a\u{1b}[2Jb\u{9b}31mc\u{7f}\u{7}\r\u{0}é\td";
         assert_eq!(on_one_line(hostile), "a\\u001b[2Jb\\u009b31mc\\u007f\\u0007\\u000d\\u0000é\td");
         assert_eq!(on_one_line("body\nstatus     200"), "body\\u000astatus     200");
@@ -151,21 +152,21 @@ mod tests {
     }
 
     #[test]
-    fn invisible_characters_are_shown_by_their_numbers() {
+    fn invisible_characters_are_escaped() {
         assert_eq!(
             on_one_line("gpj.\u{202e}exe\u{2066}\u{200b}\u{feff}\u{61c}"),
             "gpj.\\u202eexe\\u2066\\u200b\\ufeff\\u061c"
         );
         assert_eq!(on_one_line("body\u{2028}status\u{e0041}"), "body\\u2028status\\udb40\\udc41");
-        for seen in ["é", "e\u{301}", "日本", "שלום", "🍐", "a b\u{a0}c"] {
-            assert_eq!(on_one_line(seen), seen);
+        for visible in ["é", "e\u{301}", "日本", "שלום", "🍐", "a b\u{a0}c"] {
+            assert_eq!(on_one_line(visible), visible);
         }
         let mut ignorable = (0x200b..=0x200f).chain(0x202a..=0x202e).chain(0x2066..=0x2069).chain(0xe0001..=0xe007f);
         assert!(ignorable.all(|number| char::from_u32(number).is_some_and(is_invisible)));
     }
 
     #[test]
-    fn escaped_json_is_the_same_json() {
+    fn escaped_json_parses_to_the_same_document() {
         let document = serde_json::json!({"key": "\u{1b}[2J\u{9b}\u{7f}\n\u{202e}\u{2028}\u{e0041}"});
         let shown = on_lines(&serde_json::to_string_pretty(&document).unwrap());
         assert!(!shown.chars().any(|character| character.is_control() && character != '\n'), "{shown:?}");

@@ -1,4 +1,4 @@
-//! `everfresh page show`: what is published, how fresh it is, who works on it.
+//! `everfresh page show`: the published version, its freshness and its lease.
 
 use anyhow::{Context, anyhow};
 use everfresh_core::domain::artifact::locate;
@@ -17,13 +17,16 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
     let target = Target::resolve(target).await?;
     let config = target.config().await?;
     let tenant = tenant(&config, args.tenant.as_deref())?;
-    let resolved =
-        tenant.resolve(&args.path).with_context(|| format!("{} is no page of {}", args.path, tenant.tenant))?;
+    let resolved = tenant
+        .resolve(&args.path)
+        .with_context(|| format!("{} is not a page of tenant {}", args.path, tenant.tenant))?;
     let page = &resolved.page;
     let ledger = target.ledger();
     let state = ledger.lookup(page).await?;
     if args.body {
-        let meta = state.meta.with_context(|| format!("{} is not published", args.path))?;
+        let meta = state
+            .meta
+            .with_context(|| format!("{0} is not published: request it with `everfresh enqueue {0}`", args.path))?;
         return print_body(&target, page.tenant(), &meta).await;
     }
     let now_ms = ledger.time().now_ms();
@@ -39,9 +42,9 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
         Freshness::Expired { why } => format!("expired ({why:?})").to_lowercase(),
         Freshness::Missing => match &state.unreadable {
             Some(row) => format!("missing: {}; the next render replaces that row", row.error),
-            None => "missing: it has never been published".to_owned(),
+            None => "missing: never published".to_owned(),
         },
-        Freshness::Gone => "gone: it was purged".to_owned(),
+        Freshness::Gone => "gone: purged".to_owned(),
     };
     if json {
         let meta = state.meta.as_ref().map(|meta| {
@@ -73,7 +76,7 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
     say!("hash       {}", page.hash())?;
     say!("freshness  {fresh}")?;
     if let Some(meta) = &state.meta {
-        let version = meta.version.map_or("(another language's)".to_owned(), |version| version.to_string());
+        let version = meta.version.map_or("(foreign row)".to_owned(), |version| version.to_string());
         say!("version    {version}")?;
         say!("status     {}", meta.status.map_or("?".to_owned(), |status| status.to_string()))?;
         say!("body       {}", target.shown_object(page.tenant(), &meta.s3_key))?;
@@ -95,11 +98,11 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
 
 async fn print_body(target: &Target, tenant: &Tenant, meta: &Meta) -> anyhow::Result<()> {
     let bucket = &target.stack.bucket;
-    // As readers get it: what they are not shown, neither is anybody here.
+    // The same check as the server's: what readers cannot get is not printed here either.
     let key = locate(&meta.s3_key, bucket, tenant, target.layout)
-        .with_context(|| format!("the body {} is not read, and readers do not get it", meta.s3_key))?;
+        .with_context(|| format!("the body {} is not read, and the server does not serve it", meta.s3_key))?;
     let get = target.clients.s3.get_object().bucket(bucket).key(key);
-    let object = get.send().await.map_err(|error| anyhow!("the body {key}: {}", explain(&error)))?;
+    let object = get.send().await.map_err(|error| anyhow!("the body s3://{bucket}/{key}: {}", explain(&error)))?;
     let body = object.body.collect().await.context("reading the body")?;
     output::bytes(&body.into_bytes())
 }

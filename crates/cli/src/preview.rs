@@ -1,4 +1,4 @@
-//! `everfresh preview cookie`: opens a tenant's drafts to whoever carries it.
+//! `everfresh preview cookie`: signs a cookie that gives access to a tenant's previews.
 
 use anyhow::{Context, bail};
 use everfresh_core::clock::Clock;
@@ -20,12 +20,12 @@ pub(crate) async fn cookie(args: &PreviewArgs, target: &TargetArgs) -> anyhow::R
     let tenant = &config::tenant(&config, args.tenant.as_deref())?.tenant;
     let time = Duration::parse(&args.time).with_context(|| format!("--for {}", args.time))?;
     if time.seconds() == 0 {
-        bail!("--for {}: the cookie would have expired already: give it a second at least", args.time);
+        bail!("--for {}: the cookie would expire at once: use at least 1s", args.time);
     }
     let keys = PreviewKeys::parse(&std::env::var(KEYS).unwrap_or_default()).context(KEYS)?;
     let expires_at = Clock::system().now_ms() / 1000 + time.seconds();
     let Some(value) = keys.sign(tenant, expires_at) else {
-        bail!("{KEYS} is not set: it must hold the key that the serving function has");
+        bail!("{KEYS} is not set: set it to the value that the serving function has");
     };
     if target.json {
         let cookie =
@@ -33,7 +33,7 @@ pub(crate) async fn cookie(args: &PreviewArgs, target: &TargetArgs) -> anyhow::R
         say!("{cookie}")?;
     } else {
         say!("{COOKIE}={value}")?;
-        note!("opens the previews of {tenant} for {time}; send it over HTTPS only");
+        note!("gives access to the previews of tenant {tenant} for {time}; send it over HTTPS only");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `dev`'s front door: the serving side on a loopback port, for a browser.
+//! The HTTP server of `dev`: serves the pages on a loopback port, for a browser.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use everfresh_local::gateway::{Gateway, Port};
 use everfresh_serve::request::Request;
 use everfresh_serve::{Served, Server, Settings};
 
-/// Names by which a browser on this machine reaches it.
+/// Host names of this machine.
 const LOOPBACK: [&str; 2] = ["localhost", "127.0.0.1"];
-/// Another one, which is no host name.
+/// Not a host name, so it cannot be in a configuration.
 const LOOPBACK_V6: &str = "[::1]";
 
-/// Serves the pages of the configuration that says `config` on `port`.
+/// Serves the pages of the configuration text `config` on `port`.
 pub(crate) fn open(port: Port, config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<Gateway> {
     let (server, hosts) = server(config, clients, settings)?;
     let answer = move |request| answer(server.clone(), hosts.clone(), request);
-    port.serve_with(answer).context("serving readers")
+    port.serve_with(answer).context("starting the HTTP server for pages")
 }
 
-/// The serving side as a deployment has it, and how this machine reaches it.
-fn server(config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<(Arc<Server>, Arc<Hosts>)> {
-    let config = with_local_names(config).context("naming the tenants of the configuration on this machine")?;
-    let hosts = Arc::new(Hosts::of(&config));
+/// The server as deployed, except that loopback origins are allowed.
+fn server(config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<(Arc<Server>, Arc<HostAliases>)> {
+    let config = with_local_names(config).context("adding loopback host names to the configuration")?;
+    let hosts = Arc::new(HostAliases::of(&config));
     Ok((Arc::new(Server::new(config, settings, clients).with_loopback_origins()), hosts))
 }
 
-async fn answer(server: Arc<Server>, hosts: Arc<Hosts>, request: http::Request<Bytes>) -> http::Response<Bytes> {
-    let Served { reply, wish } = server.serve(&hosts.request(&request)).await;
-    // Nobody freezes this process, so it may be done beside the reply.
+async fn answer(server: Arc<Server>, hosts: Arc<HostAliases>, request: http::Request<Bytes>) -> http::Response<Bytes> {
+    let Served { reply, wish: enqueue } = server.serve(&hosts.request(&request)).await;
+    // Unlike a Lambda function, this process is not frozen after the reply.
     tokio::spawn(async move {
-        server.finish(wish).await;
-        // Nobody reads the figures here, and they must not pile up.
+        server.finish(enqueue).await;
+        // Metrics are not reported here and must not accumulate.
         server.take_metrics();
     });
     let mut response = http::Response::builder().status(reply.status);
@@ -43,23 +43,23 @@ async fn answer(server: Arc<Server>, hosts: Arc<Hosts>, request: http::Request<B
         response = response.header(name, value);
     }
     response.body(reply.body).unwrap_or_else(|error| {
-        tracing::error!(%error, "an answer cannot be written");
+        tracing::error!(%error, "HTTP response cannot be built; answered 500");
         let mut response = http::Response::default();
         *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
         response
     })
 }
 
-/// The configuration, and in it the names by which this machine reaches each tenant, whose own names lead elsewhere:
-/// `<tenant>.localhost`, and the loopback names if there is but one. As hosts like any other: whoever signs a request signs the name
-/// that they use.
+/// The configuration with loopback host names added to each tenant, because the tenant's own hosts
+/// resolve to other machines: `<tenant>.localhost`, and the loopback names if there is one tenant.
+/// They are hosts like any other: a signed request is signed for the name that the client uses.
 fn with_local_names(text: &str) -> anyhow::Result<Config> {
     let config = Config::parse(text)?;
     let loopback = if config.tenants().count() == 1 { &LOOPBACK[..] } else { &[] };
     let mut file: toml::Table = text.parse()?;
     for tenant in config.tenants() {
         let names = std::iter::once(local_name(&tenant.tenant)).chain(loopback.iter().map(|&name| name.to_owned()));
-        // Some are in the file already.
+        // The file may already give a name to a tenant.
         let names = names.filter(|name| host_name(name).is_some() && config.tenant_of_host(name).is_none());
         let in_file = file.get_mut("tenant").and_then(|tenants| tenants.get_mut(tenant.tenant.as_str()));
         let hosts = in_file.and_then(|tenant| tenant.get_mut("hosts")).and_then(toml::Value::as_array_mut);
@@ -72,20 +72,21 @@ fn local_name(tenant: &Tenant) -> String {
     format!("{tenant}.localhost")
 }
 
-/// Names of this machine that are no host names, and the hosts that they stand for. A signature is never right for one of them.
-struct Hosts(Vec<(String, String)>);
+/// Names of this machine that are not valid host names, with the configured host of each. A
+/// signature for such a name never verifies.
+struct HostAliases(Vec<(String, String)>);
 
-impl Hosts {
+impl HostAliases {
     fn of(config: &Config) -> Self {
-        let mut odd = vec![(LOOPBACK_V6.to_owned(), LOOPBACK[0].to_owned())];
+        let mut aliases = vec![(LOOPBACK_V6.to_owned(), LOOPBACK[0].to_owned())];
         for tenant in config.tenants() {
-            // A tenant's name may have underscores.
+            // A tenant name with an underscore is not a valid host name.
             let name = local_name(&tenant.tenant);
             if host_name(&name).is_none() {
-                odd.push((name, tenant.hosts.first().cloned().unwrap_or_default()));
+                aliases.push((name, tenant.hosts.first().cloned().unwrap_or_default()));
             }
         }
-        Self(odd)
+        Self(aliases)
     }
 
     fn request(&self, request: &http::Request<Bytes>) -> Request {
@@ -97,14 +98,14 @@ impl Hosts {
                 (name.as_str().to_owned(), values.join(", "))
             })
             .collect();
-        // HTTP/2 has the host there, and wherever it is there, `Host` does not count.
+        // HTTP/2 sends the host as the authority, which takes precedence over `Host`.
         if let Some(authority) = request.uri().authority() {
             headers.retain(|(name, _)| name != "host");
             headers.push(("host".to_owned(), authority.to_string()));
         }
         for (name, value) in &mut headers {
             if name == "host"
-                && let Some(host) = self.stands_for(value)
+                && let Some(host) = self.resolve(value)
             {
                 *value = host.to_owned();
             }
@@ -120,14 +121,15 @@ impl Hosts {
         }
     }
 
-    /// The host that an odd name stands for. Every other name stays what it is, and is refused if nobody has it.
-    fn stands_for(&self, host: &str) -> Option<&str> {
+    /// The configured host of an alias. Other names are left alone; the server refuses unknown
+    /// ones.
+    fn resolve(&self, host: &str) -> Option<&str> {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             Some(_) | None => host,
         };
         let name = name.strip_suffix('.').unwrap_or(name);
-        self.0.iter().find(|(odd, _)| odd.eq_ignore_ascii_case(name)).map(|(_, host)| host.as_str())
+        self.0.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name)).map(|(_, host)| host.as_str())
     }
 }
 
@@ -151,15 +153,15 @@ mod tests {
         with_local_names(&text).unwrap()
     }
 
-    /// The tenant that is found by a `Host`.
+    /// The tenant that a `Host` header selects.
     fn reached<'c>(config: &'c Config, host: &str) -> Option<&'c str> {
-        let hosts = Hosts::of(config);
-        let tenant = config.tenant_of_host(hosts.stands_for(host).unwrap_or(host));
+        let hosts = HostAliases::of(config);
+        let tenant = config.tenant_of_host(hosts.resolve(host).unwrap_or(host));
         tenant.map(|tenant| tenant.tenant.as_str())
     }
 
     #[tokio::test]
-    async fn figures_that_nobody_reads_do_not_pile_up() {
+    async fn unreported_metrics_do_not_accumulate() {
         let engines = Engines::memory(Clock::system()).await.unwrap();
         let clients = InProcess::new(engines, Faults::none()).clients(Clock::system(), ClientTimeouts::READER);
         let stack = stack::provision(&clients, 60).await.unwrap();
@@ -172,7 +174,7 @@ mod tests {
             let response = answer(server.clone(), hosts.clone(), request.body(Bytes::new()).unwrap()).await;
             assert_eq!(response.status(), 404);
         }
-        // What is done beside the replies ends when it is let.
+        // Wait for the tasks that run after the replies.
         while Arc::strong_count(&server) > 1 {
             tokio::task::yield_now().await;
         }
@@ -204,23 +206,23 @@ mod tests {
     }
 
     #[test]
-    fn the_tenants_own_name_stays_the_first_and_origins_see_it() {
+    fn configured_host_stays_first_for_origins() {
         let one = config(&["acme"]);
         let hosts = &one.tenants().next().unwrap().hosts;
         assert_eq!(hosts, &["www.acme.example", "acme.localhost", "localhost", "127.0.0.1"]);
     }
 
     #[test]
-    fn a_tenant_whose_name_is_no_host_name_is_reached_too() {
+    fn tenant_with_underscore_is_reached_by_its_local_name() {
         let text = "[tenant.my_shop]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n";
-        let odd = with_local_names(text).unwrap();
+        let config = with_local_names(text).unwrap();
         for name in ["my_shop.localhost:3000", "a.example", "localhost"] {
-            assert_eq!(reached(&odd, name), Some("my_shop"), "{name}");
+            assert_eq!(reached(&config, name), Some("my_shop"), "{name}");
         }
     }
 
     #[test]
-    fn names_that_the_file_gives_away_stay_given() {
+    fn loopback_names_in_the_file_keep_their_tenant() {
         let text = "[tenant.a]\nhosts = [\"b.localhost\", \"localhost\"]\nrender = { templates = \"site/\" }\n\
                     [tenant.b]\nhosts = [\"b.example\"]\nrender = { templates = \"site/\" }\n";
         let two = with_local_names(text).unwrap();
@@ -231,16 +233,16 @@ mod tests {
     }
 
     #[test]
-    fn http_2_names_its_host_before_the_path() {
+    fn http_2_authority_takes_precedence_over_host() {
         let one = config(&["acme"]);
         let request = http::Request::builder().uri("http://localhost:3000/about").header("host", "evil.example");
-        let request = Hosts::of(&one).request(&request.body(Bytes::new()).unwrap());
+        let request = HostAliases::of(&one).request(&request.body(Bytes::new()).unwrap());
         assert_eq!((request.header("host"), request.target.as_str()), (Some("localhost:3000"), "/about"));
         assert_eq!(request.headers.len(), 1);
     }
 
     #[test]
-    fn several_tenants_are_reached_by_their_names() {
+    fn several_tenants_are_reached_by_name() {
         let two = config(&["acme", "globex"]);
         assert_eq!(reached(&two, "globex.localhost:3000"), Some("globex"));
         assert_eq!(reached(&two, "localhost:3000"), None);

@@ -1,4 +1,4 @@
-//! `everfresh request show`: how far a request has come.
+//! `everfresh request show`: status and events of a request.
 
 use anyhow::Context;
 use everfresh_core::domain::events::Event;
@@ -17,12 +17,15 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
     let tenant = tenant(&config, args.tenant.as_deref())?;
     let ledger = target.ledger();
     let Some(row) = ledger.request_by_handle(&tenant.tenant, &handle).await? else {
-        // Not an error: every request begins like this, and one that is covered at its first delivery ends like this.
+        // Not an error: a request has no record before its first delivery, and never gets one if it
+        // is already covered then.
         if json {
             let shown = serde_json::json!({"handle": handle.to_string(), "status": "NO_RECORD"});
             output::json(&shown)?;
         } else {
-            say!("status    no record: it waits in the queue, or what was published covered it at its first delivery")?;
+            say!(
+                "status    no record: the request waits in the queue, or the published page covered it at its first delivery"
+            )?;
         }
         return Ok(());
     };
@@ -58,7 +61,7 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
     Ok(())
 }
 
-/// The stage's name, or its number if a newer version added it.
+/// The stage's name, or its number if a newer version of Everfresh wrote it.
 fn stage(event: &Event) -> String {
     event.stage().map_or_else(|| (event.seq % 100).to_string(), |stage| stage.as_str().to_owned())
 }

@@ -1,15 +1,17 @@
-//! The settings of `dev`'s worker and serving side: from the variables that the functions read, by the functions' own code.
+//! Settings of `dev`'s worker and server, read from the same variables and by the same code as in
+//! the Lambda functions.
 //!
-//! Three things are otherwise than in a deployment. What names the table, the bucket and the queues is not heeded, for `dev` has its own.
-//! There is one environment for two functions: `EVERFRESH_FUNCTION_TIMEOUT_MS` is the worker's here, and nothing ends the serving side.
-//! And some defaults are shorter, for somebody is waiting.
+//! Three differences from a deployment. The names of table, bucket and queues are ignored, because
+//! `dev` creates its own. Both functions share one environment: `EVERFRESH_FUNCTION_TIMEOUT_MS`
+//! applies to the worker, and the server has no function timeout. Some defaults are shorter, for
+//! interactive use.
 
 use everfresh_core::environment::{SettingsError, Variables};
 use everfresh_core::stack::Stack;
 use everfresh_serve::Settings as Serving;
 use everfresh_worker::Settings as Worker;
 
-/// What names the resources that `dev` provides itself.
+/// Names of the resources that `dev` creates itself.
 const PROVIDED: [&str; 5] = [
     "FACETHEORY_CACHE_TABLE_NAME",
     "EVERFRESH_BUCKET",
@@ -21,54 +23,53 @@ const PROVIDED: [&str; 5] = [
 const CONFIG: &str = "EVERFRESH_CONFIG";
 const FUNCTION_TIMEOUT: &str = "EVERFRESH_FUNCTION_TIMEOUT_MS";
 
-/// The worker's time-out unless the environment has another one.
 const FUNCTION_TIMEOUT_MS: u64 = 60_000;
 
-/// The settings of both sides. Their table, bucket, queues and configuration are not known yet.
+/// Settings of both functions. Table, bucket, queues and configuration are placeholders until
+/// [`Settings::provide`].
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) worker: Worker,
     pub(crate) serving: Serving,
-    /// Variables that are set and not heeded.
+    /// Variables that are set but ignored.
     pub(crate) ignored: Vec<&'static str>,
     /// `EVERFRESH_CONFIG`, if it is set.
     pub(crate) config: Option<String>,
 }
 
 impl Settings {
-    /// Reads and checks the process's environment.
     pub(crate) fn from_env() -> Result<Self, SettingsError> {
         Self::read(|variable| std::env::var(variable).ok())
     }
 
     fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
         let variables = Variables::new(&get);
-        let time_out_ms: u64 = variables.or(FUNCTION_TIMEOUT, FUNCTION_TIMEOUT_MS)?;
+        let timeout_ms: u64 = variables.or(FUNCTION_TIMEOUT, FUNCTION_TIMEOUT_MS)?;
         let window_ms: u64 = variables.or("EVERFRESH_BATCHING_WINDOW_MS", 0)?;
-        let known_later =
-            |variable: &str| (PROVIDED.contains(&variable) || variable == CONFIG).then(|| "known later".to_owned());
+        let placeholder =
+            |variable: &str| (PROVIDED.contains(&variable) || variable == CONFIG).then(|| "placeholder".to_owned());
         let worker = Worker::read(|variable| {
             let default_ms = || {
                 Some(match variable {
-                    FUNCTION_TIMEOUT => time_out_ms,
-                    "EVERFRESH_RENDER_DEADLINE_MS" => time_out_ms.saturating_mul(5) / 6,
-                    "EVERFRESH_CLAIM_EXPIRY_MS" => time_out_ms.saturating_add(5_000),
-                    "EVERFRESH_VISIBILITY_MS" => time_out_ms.saturating_mul(6).saturating_add(window_ms),
+                    FUNCTION_TIMEOUT => timeout_ms,
+                    "EVERFRESH_RENDER_DEADLINE_MS" => timeout_ms.saturating_mul(5) / 6,
+                    "EVERFRESH_CLAIM_EXPIRY_MS" => timeout_ms.saturating_add(5_000),
+                    "EVERFRESH_VISIBILITY_MS" => timeout_ms.saturating_mul(6).saturating_add(window_ms),
                     _ => return None,
                 })
             };
-            known_later(variable).or_else(|| get(variable)).or_else(|| default_ms().map(|ms| ms.to_string()))
+            placeholder(variable).or_else(|| get(variable)).or_else(|| default_ms().map(|ms| ms.to_string()))
         })?;
         let serving = Serving::read(|variable| match variable {
             FUNCTION_TIMEOUT => None,
             "EVERFRESH_DEBUG_HEADER" => get(variable).or_else(|| Some("true".to_owned())),
-            _ => known_later(variable).or_else(|| get(variable)),
+            _ => placeholder(variable).or_else(|| get(variable)),
         })?;
         let ignored = PROVIDED.into_iter().filter(|variable| variables.set(variable).is_some()).collect();
         Ok(Self { worker, serving, ignored, config: variables.set(CONFIG) })
     }
 
-    /// Puts in what `dev` provides.
+    /// Fills in the resources that `dev` has created.
     pub(crate) fn provide(&mut self, stack: &Stack, config: String) {
         self.serving.table = stack.table.clone();
         self.serving.bucket = stack.bucket.clone();
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_both_functions_are_heeded() {
+    fn variables_of_both_functions_are_read() {
         let settings = read(&[
             ("EVERFRESH_DEPLOY", "7"),
             ("EVERFRESH_MAX_ATTEMPTS", "2"),
@@ -106,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_takes_the_times_along_that_depend_on_it() {
+    fn dependent_deadlines_follow_the_function_timeout() {
         let ladder = |set: &[(&str, &str)]| read(set).unwrap().worker.regenerate.ladder;
-        let usual = ladder(&[]);
+        let default = ladder(&[]);
         assert_eq!(
-            (usual.function_timeout_ms, usual.render_deadline_ms, usual.visibility_ms),
+            (default.function_timeout_ms, default.render_deadline_ms, default.visibility_ms),
             (60_000, 50_000, 360_000)
         );
         let short = ladder(&[(FUNCTION_TIMEOUT, "6000"), ("EVERFRESH_BATCHING_WINDOW_MS", "500")]);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_of_elsewhere_are_not_heeded_and_named() {
+    fn resource_names_are_ignored_and_listed() {
         let settings = read(&[("EVERFRESH_BUCKET", "production"), ("EVERFRESH_QUEUE_URL", "")]).unwrap();
         assert_eq!(settings.ignored, ["EVERFRESH_BUCKET"]);
         assert_ne!(
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_refused_by_the_name_of_its_variable() {
+    fn invalid_value_is_refused_with_its_variable() {
         for (variable, value) in [
             (FUNCTION_TIMEOUT, "soon"),
             ("EVERFRESH_MAX_ATTEMPTS", "many"),
@@ -137,10 +138,10 @@ mod tests {
             ("EVERFRESH_EARLY_REFRESH_PERCENT", "51"),
             ("EVERFRESH_RAW_KEYS", "yes"),
         ] {
-            let refusal = read(&[(variable, value)]).unwrap_err().to_string();
-            assert!(refusal.starts_with(&format!("{variable}: ")), "{refusal}");
+            let error = read(&[(variable, value)]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{variable}: ")), "{error}");
         }
-        let refusal = read(&[("EVERFRESH_VISIBILITY_MS", "1000")]).unwrap_err().to_string();
-        assert!(refusal.contains("visibility (1000 ms)"), "{refusal}");
+        let error = read(&[("EVERFRESH_VISIBILITY_MS", "1000")]).unwrap_err().to_string();
+        assert!(error.contains("visibility (1000 ms)"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! `everfresh status`: is everything there, and what waits?
+//! `everfresh status`: table and bucket exist, and how many messages each queue holds.
 
 use anyhow::{Context, anyhow};
 use aws_sdk_sqs::types::QueueAttributeName;
@@ -47,9 +47,9 @@ pub(crate) async fn run(args: &TargetArgs) -> anyhow::Result<()> {
 async fn gather(target: &Target) -> anyhow::Result<Status> {
     let Target { clients, stack, name, .. } = target;
     let table = clients.dynamodb.describe_table().table_name(&stack.table).send().await;
-    table.map_err(|e| anyhow!("the table {}: {}", stack.table, explain(&e)))?;
+    table.map_err(|e| anyhow!("DynamoDB table {}: {}", stack.table, explain(&e)))?;
     let bucket = clients.s3.head_bucket().bucket(&stack.bucket).send().await;
-    bucket.map_err(|e| anyhow!("the bucket {}: {}", stack.bucket, explain(&e)))?;
+    bucket.map_err(|e| anyhow!("S3 bucket {}: {}", stack.bucket, explain(&e)))?;
     let queues = vec![
         queue(clients, "main", &stack.queue).await?,
         queue(clients, "low priority", &stack.low_priority_queue).await?,
@@ -64,7 +64,9 @@ async fn queue(clients: &Clients, role: &'static str, url: &str) -> anyhow::Resu
     let output = output.map_err(|e| anyhow!("the {role} queue {url}: {}", explain(&e)))?;
     let count = |name: QueueAttributeName| {
         let value = output.attributes().and_then(|all| all.get(&name));
-        value.and_then(|text| text.parse().ok()).with_context(|| format!("the {role} queue does not tell its {name}"))
+        value
+            .and_then(|text| text.parse().ok())
+            .with_context(|| format!("SQS returned no {name} for the {role} queue {url}"))
     };
     Ok(Queue {
         role,

@@ -1,4 +1,5 @@
-//! Which Everfresh a command talks to: the `dev` that runs on this machine, or a stack on AWS that was named. Never one by accident.
+//! Which deployment a command uses: the `dev` that runs on this machine, or a stack on AWS, which
+//! must always be named.
 
 use std::path::{Path, PathBuf};
 
@@ -19,45 +20,40 @@ use crate::args::TargetArgs;
 use crate::config;
 use crate::output::note;
 
-/// An Everfresh that can be talked to.
 pub(crate) struct Target {
     pub(crate) clients: Clients,
     pub(crate) stack: Stack,
-    /// For people: which one it is.
+    /// As shown to the user.
     pub(crate) name: String,
-    /// How its table's keys are laid out.
     pub(crate) layout: KeyLayout,
-    /// The deployment that it runs: pages of an older one are stale.
+    /// Number of the running deployment: pages of an older one are stale.
     pub(crate) deploy: u64,
-    /// Moments closer than this are not told apart.
+    /// Clock error: times closer than this cannot be ordered.
     pub(crate) epsilon_ms: u64,
-    /// Where the configuration is that it goes by: a file, or `s3://bucket/key`.
+    /// Location of the configuration: a file, or `s3://bucket/key`.
     config: String,
 }
 
-/// What a running `dev` writes into its data folder.
+/// Written by a running `dev` into its data folder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Endpoints {
-    /// Where DynamoDB, S3 and SQS answer.
+    /// URL of DynamoDB, S3 and SQS.
     pub(crate) aws: String,
-    /// Where readers get their pages.
+    /// URL of the pages.
     pub(crate) pages: String,
     pub(crate) region: String,
     pub(crate) access_key: String,
     pub(crate) secret_key: String,
     pub(crate) stack: Stack,
-    /// The configuration that the worker goes by.
     pub(crate) config: PathBuf,
-    /// How the table's keys are laid out.
     pub(crate) single_tenant: bool,
     pub(crate) raw_keys: bool,
-    /// The deployment's number.
     pub(crate) deploy: u64,
     pub(crate) epsilon_ms: u64,
 }
 
 impl Target {
-    /// Finds it, and says on standard error which one it is.
+    /// Resolves the deployment and prints its name to standard error.
     pub(crate) async fn resolve(args: &TargetArgs) -> anyhow::Result<Self> {
         let mut target = match &args.stack {
             Some(name) => Self::on_aws(name).await?,
@@ -70,26 +66,27 @@ impl Target {
         Ok(target)
     }
 
-    /// The configuration that its worker goes by.
+    /// The worker's configuration.
     pub(crate) async fn config(&self) -> anyhow::Result<Config> {
         if !self.config.starts_with("s3://") {
             return config::load(Path::new(&self.config));
         }
         let loaded = Config::load(&self.config, self.layout, &self.clients).await;
-        loaded.with_context(|| format!("{}: or name its configuration with --config FILE", self.name))
+        loaded.with_context(|| {
+            format!("{}: reading its configuration; or name a local copy with --config FILE", self.name)
+        })
     }
 
-    /// The ledger, as its functions see it.
     pub(crate) fn ledger(&self) -> Ledger {
         Ledger::new(&self.clients, &self.stack.table, self.layout)
     }
 
-    /// Where the object is that a row's `s3_key` stands for; or why it stands for none.
+    /// S3 URL of the object that a row's `s3_key` refers to, or why it is not read.
     pub(crate) fn shown_object(&self, tenant: &Tenant, s3_key: &str) -> String {
         let bucket = &self.stack.bucket;
         match locate(s3_key, bucket, tenant, self.layout) {
             Ok(key) => format!("s3://{bucket}/{key}"),
-            Err(refusal) => format!("{s3_key} (not read: {refusal})"),
+            Err(error) => format!("{s3_key} (not read: {error})"),
         }
     }
 
@@ -97,12 +94,15 @@ impl Target {
         let folder = data.display();
         if !DataDir::is_in_use(data) {
             bail!(
-                "no `everfresh dev` is running on {folder}: start one with `everfresh dev`, or name a deployed stack with --stack NAME"
+                "no `everfresh dev` is running in {folder}: start it with `everfresh dev`, or name a deployed stack with --stack NAME"
             );
         }
         let file = DataDir::endpoints_file(data);
         let json = DataDir::read_endpoints(data).with_context(|| {
-            format!("`everfresh dev` on {folder} is still starting: {} is not there yet", file.display())
+            format!(
+                "`everfresh dev` in {folder} is still starting, {} is missing: try again in a moment",
+                file.display()
+            )
         })?;
         let endpoints: Endpoints = serde_json::from_str(&json)
             .with_context(|| format!("{} cannot be read: restart `everfresh dev`", file.display()))?;
@@ -131,17 +131,19 @@ impl Target {
     }
 }
 
-/// Reads the stack's outputs, and those of its parameters by which its functions see the table.
-async fn describe(config: &SdkConfig, name: &str, known_as: String) -> anyhow::Result<Target> {
+/// Reads the stack's outputs, and the parameters that define key layout and deployment number.
+async fn describe(config: &SdkConfig, name: &str, shown_name: String) -> anyhow::Result<Target> {
     let cloudformation = aws_sdk_cloudformation::Client::new(config);
     let described = cloudformation.describe_stacks().stack_name(name).send().await;
     let described = described
-        .map_err(|error| anyhow!("--stack {name}: CloudFormation did not describe it: {}", explain(&error)))?;
+        .map_err(|error| anyhow!("--stack {name}: CloudFormation DescribeStacks failed: {}", explain(&error)))?;
     let stack = described.stacks().first().with_context(|| format!("--stack {name}: no such stack"))?;
     let output = |key: &str| {
         let found = stack.outputs().iter().find(|output| output.output_key() == Some(key));
         let value = found.and_then(|output| output.output_value()).map(str::to_owned);
-        value.with_context(|| format!("--stack {name}: it has no output `{key}`, so it is not an Everfresh stack"))
+        value.with_context(|| {
+            format!("--stack {name}: the stack has no output `{key}`, so it is not an Everfresh stack")
+        })
     };
     let parameter = |key: &str| {
         let found = stack.parameters().iter().find(|parameter| parameter.parameter_key() == Some(key));
@@ -156,7 +158,7 @@ async fn describe(config: &SdkConfig, name: &str, known_as: String) -> anyhow::R
             low_priority_queue: output("LowPriorityQueueUrl")?,
             dead_letter_queue: output("DeadLetterQueueUrl")?,
         },
-        name: known_as,
+        name: shown_name,
         layout: KeyLayout {
             single_tenant: parameter("SingleTenant") == "true",
             raw_keys: parameter("RawKeys") == "true",

@@ -1,4 +1,4 @@
-//! The commands beside a running `dev`, from a wish to a published page.
+//! Commands against a running `dev`, from a request to a published page.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -23,29 +23,29 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Asks again until the answer is as wished, for at most half a minute.
-fn eventually(data: &Path, arguments: &[&str], wished: impl Fn(&Value) -> bool) -> Value {
+/// Repeats the command until its output is as expected, for at most half a minute.
+fn eventually(data: &Path, arguments: &[&str], expected: impl Fn(&Value) -> bool) -> Value {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         let output = run(data, arguments);
         if output.status.success() {
-            let answer = json(&output);
-            if wished(&answer) {
-                return answer;
+            let shown = json(&output);
+            if expected(&shown) {
+                return shown;
             }
         }
         let seen = text(&output.stdout) + &text(&output.stderr);
-        assert!(Instant::now() < end, "{arguments:?} does not come to that: {seen}");
+        assert!(Instant::now() < end, "{arguments:?} never printed what was expected: {seen}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 #[test]
-fn a_wish_becomes_a_page_and_a_change_a_new_version() {
+fn request_publishes_a_page_and_a_change_a_new_version() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
-    let wish = json(&run(&dev.data, &["enqueue", "/products/figs"]));
-    let handle = wish["handle"].as_str().unwrap();
+    let enqueued = json(&run(&dev.data, &["enqueue", "/products/figs"]));
+    let handle = enqueued["handle"].as_str().unwrap();
     let request = eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
     let stages: Vec<&str> =
         request["events"].as_array().unwrap().iter().map(|e| e["stage"].as_str().unwrap()).collect();
@@ -54,12 +54,12 @@ fn a_wish_becomes_a_page_and_a_change_a_new_version() {
     assert_eq!(page["published"]["status"], 200);
     assert!(page["freshness"].as_str().unwrap().starts_with("fresh for"), "{page}");
 
-    // The demo lies in the data folder, to be edited.
+    // The demo is in the data folder, where it can be edited.
     let file = folder.path().join("demo/site/data.json");
     let edited = fs::read_to_string(&file).unwrap().replacen("\"version\": ", "\"version\": 1", 1);
     fs::write(&file, edited).unwrap();
-    let again = json(&run(&dev.data, &["enqueue", "/products/figs"]));
-    let handle = again["handle"].as_str().unwrap().to_owned();
+    let enqueued = json(&run(&dev.data, &["enqueue", "/products/figs"]));
+    let handle = enqueued["handle"].as_str().unwrap().to_owned();
     let version = page["published"]["version"].as_str().unwrap().to_owned();
     let newer =
         eventually(&dev.data, &["page", "show", "/products/figs"], |page| page["published"]["version"] != *version);
@@ -71,7 +71,7 @@ fn a_wish_becomes_a_page_and_a_change_a_new_version() {
 }
 
 #[test]
-fn a_request_without_a_record_is_said_to_have_none() {
+fn unknown_request_is_shown_without_a_record() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let shown = json(&run(&dev.data, &["request", "show", "inval.never-sent"]));
@@ -79,7 +79,7 @@ fn a_request_without_a_record_is_said_to_have_none() {
 }
 
 #[test]
-fn dev_has_the_demos_pages_ready() {
+fn dev_prewarms_the_demo_pages() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     for path in ["/", "/products", "/about"] {
@@ -88,14 +88,14 @@ fn dev_has_the_demos_pages_ready() {
 }
 
 #[test]
-fn a_tag_makes_its_pages_stale() {
+fn enqueued_tag_makes_its_pages_stale() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     eventually(&dev.data, &["page", "show", "/products"], |page| page["published"]["status"] == 200);
-    // The page's render must be older than the invalidation by more than the clocks' error.
+    // The render must be older than the invalidation by more than the clock error.
     std::thread::sleep(Duration::from_millis(2_500));
-    let wish = json(&run(&dev.data, &["enqueue", "--tag", "products"]));
-    let handle = wish["handle"].as_str().unwrap();
+    let enqueued = json(&run(&dev.data, &["enqueue", "--tag", "products"]));
+    let handle = enqueued["handle"].as_str().unwrap();
     assert!(handle.starts_with("inval."), "{handle}");
     eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
     eventually(&dev.data, &["page", "show", "/products"], |page| {
@@ -104,15 +104,15 @@ fn a_tag_makes_its_pages_stale() {
 }
 
 #[test]
-fn a_wish_that_would_be_rejected_is_refused_at_once() {
+fn request_that_would_be_rejected_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     for (arguments, expected) in [
         (vec!["enqueue", "/no/such/route"], "no route"),
-        (vec!["enqueue", "/../etc"], "would be rejected"),
-        (vec!["enqueue", "/", "--tenant", "nobody"], "--tenant nobody"),
+        (vec!["enqueue", "/../etc"], "would reject"),
+        (vec!["enqueue", "/", "--tenant", "unknown"], "--tenant unknown"),
         (vec!["enqueue", "/", "--key", "a#b"], "--key"),
-        (vec!["page", "show", "/no/such/route"], "no page of demo"),
+        (vec!["page", "show", "/no/such/route"], "not a page of tenant demo"),
         (vec!["request", "show", "nonsense"], "handle must be"),
     ] {
         let refused = run(&dev.data, &arguments);
@@ -124,38 +124,38 @@ fn a_wish_that_would_be_rejected_is_refused_at_once() {
 }
 
 #[test]
-fn a_configuration_is_checked_and_a_wrong_field_named() {
+fn config_check_names_the_invalid_field() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("everfresh.toml");
-    let right = "[tenant.a]\nhosts = [\"a.example\"]\nrender = { http = \"https://o.example\" }\n[[tenant.a.route]]\npath = \"/\"\nrevalidate = \"60s\"\n";
+    let valid = "[tenant.a]\nhosts = [\"a.example\"]\nrender = { http = \"https://o.example\" }\n[[tenant.a.route]]\npath = \"/\"\nrevalidate = \"60s\"\n";
     let check = |text_of_file: &str| {
         fs::write(&file, text_of_file).unwrap();
         everfresh(&["config", "check", "--config", file.to_str().unwrap()])
     };
-    let good = check(right);
-    assert!(good.status.success() && text(&good.stdout).contains("is right"), "{}", text(&good.stderr));
-    for (wrong, named) in [
-        (right.replace("revalidate", "revalidat"), "revalidat"),
-        (right.replace("60s", "60"), "revalidate"),
-        (right.replace("https://o.example", "ftp://o.example"), "http must be"),
-        (right.replace("http =", "lambda ="), "lambda"),
-        (right.replace("o.example", "10.0.0.5"), "private_network = true"),
-        (right.replace("o.example", "127.0.0.1:3000"), "`everfresh dev`"),
-        (right.replace("o.example", "127.1"), "four decimal numbers"),
-        (right.replace("o.example", "[::ffff:a9fe:a9fe]"), "tenant.a.render.http"),
+    let accepted = check(valid);
+    assert!(accepted.status.success() && text(&accepted.stdout).contains("is valid"), "{}", text(&accepted.stderr));
+    for (invalid, named) in [
+        (valid.replace("revalidate", "revalidat"), "revalidat"),
+        (valid.replace("60s", "60"), "revalidate"),
+        (valid.replace("https://o.example", "ftp://o.example"), "http must be"),
+        (valid.replace("http =", "lambda ="), "lambda"),
+        (valid.replace("o.example", "10.0.0.5"), "private_network = true"),
+        (valid.replace("o.example", "127.0.0.1:3000"), "`everfresh dev`"),
+        (valid.replace("o.example", "127.1"), "four decimal numbers"),
+        (valid.replace("o.example", "[::ffff:a9fe:a9fe]"), "tenant.a.render.http"),
     ] {
-        let refused = check(&wrong);
+        let refused = check(&invalid);
         assert_eq!(refused.status.code(), Some(1));
         assert!(text(&refused.stderr).contains(named), "{named}: {}", text(&refused.stderr));
     }
-    let vpc = check(&right.replace("\"https://o.example\"", "\"http://10.0.0.5\", private_network = true"));
+    let vpc = check(&valid.replace("\"https://o.example\"", "\"http://10.0.0.5\", private_network = true"));
     assert!(vpc.status.success(), "{}", text(&vpc.stderr));
     let missing = everfresh(&["config", "check", "--config", "no/such/file.toml"]);
     assert!(text(&missing.stderr).contains("--config FILE"), "{}", text(&missing.stderr));
 }
 
 #[test]
-fn a_folder_of_templates_that_is_not_there_is_named() {
+fn config_check_names_a_missing_template_folder() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("everfresh.toml");
     fs::write(&file, "[tenant.a]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n").unwrap();
@@ -172,14 +172,14 @@ fn a_folder_of_templates_that_is_not_there_is_named() {
     assert_eq!(check().status.code(), Some(1));
     fs::remove_file(&site).unwrap();
     fs::create_dir(&site).unwrap();
-    let good = check();
-    assert!(good.status.success(), "{}", text(&good.stderr));
-    // Right here, and refused by a worker that reads the same file from S3.
-    assert!(text(&good.stdout).contains("tenant.a.render: templates work from a file"), "{}", text(&good.stdout));
+    let accepted = check();
+    assert!(accepted.status.success(), "{}", text(&accepted.stderr));
+    // Valid here, but refused by a worker that reads the same file from S3.
+    assert!(text(&accepted.stdout).contains("tenant.a.render: templates work only if"), "{}", text(&accepted.stdout));
 }
 
 #[test]
-fn an_output_that_nobody_reads_ends_a_command_quietly_and_a_full_one_is_an_error() {
+fn closed_stdout_succeeds_and_full_stdout_fails() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("everfresh.toml");
     fs::write(&file, "[tenant.a]\nhosts = [\"a.example\"]\nrender = { http = \"https://o.example\" }\n").unwrap();
@@ -204,18 +204,18 @@ fn an_output_that_nobody_reads_ends_a_command_quietly_and_a_full_one_is_an_error
         assert_eq!(refused.status.code(), Some(1), "{line}");
         assert!(line.starts_with("error: standard output cannot be written: ") && line.lines().count() == 1, "{line}");
     }
-    let unheard = check(Path::new("no/such/file.toml"), &|command| {
+    let failed = check(Path::new("no/such/file.toml"), &|command| {
         command.stderr(full());
     });
-    assert_eq!(unheard.status.code(), Some(1));
+    assert_eq!(failed.status.code(), Some(1));
 }
 
 #[tokio::test]
-async fn codes_for_the_terminal_in_rows_arguments_and_files_do_not_reach_it() {
+async fn terminal_escapes_in_rows_arguments_and_files_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
-    let wish = json(&run(&dev.data, &["enqueue", "/products/figs"]));
-    let handle = wish["handle"].as_str().unwrap();
+    let enqueued = json(&run(&dev.data, &["enqueue", "/products/figs"]));
+    let handle = enqueued["handle"].as_str().unwrap();
     eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
     let dynamodb = dev.clients().dynamodb;
     let rows = dynamodb.scan().table_name("everfresh").send().await.unwrap().items.unwrap();
@@ -233,12 +233,12 @@ async fn codes_for_the_terminal_in_rows_arguments_and_files_do_not_reach_it() {
         for more in [&[][..], &["--json"]] {
             let arguments = [&arguments, more, &["--data", data]].concat();
             let shown = everfresh(&arguments);
-            let said = text(&shown.stdout);
-            assert!(shown.status.success() && said.contains("\\u001b[2J\\u009b31m"), "{said:?}");
-            assert!(said.contains("forged\\u202e\\u2066\\udb40\\udc41"), "{said:?}");
-            assert!(!said.chars().any(|character| character.is_control() && character != '\n'), "{said:?}");
-            assert!(!said.chars().any(|character| DECEPTIVE.contains(&character)), "{said:?}");
-            assert!(!said.lines().any(|line| line.starts_with("status     forged")), "{said}");
+            let output = text(&shown.stdout);
+            assert!(shown.status.success() && output.contains("\\u001b[2J\\u009b31m"), "{output:?}");
+            assert!(output.contains("forged\\u202e\\u2066\\udb40\\udc41"), "{output:?}");
+            assert!(!output.chars().any(|character| character.is_control() && character != '\n'), "{output:?}");
+            assert!(!output.chars().any(|character| DECEPTIVE.contains(&character)), "{output:?}");
+            assert!(!output.lines().any(|line| line.starts_with("status     forged")), "{output}");
         }
     }
     let file = folder.path().join("hostile.toml");
@@ -250,21 +250,21 @@ async fn codes_for_the_terminal_in_rows_arguments_and_files_do_not_reach_it() {
         vec!["config", "check", "--config", file.to_str().unwrap()],
     ] {
         let refused = everfresh(&arguments);
-        let said = text(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(1), "{said}");
-        assert!(said.contains("\\u001b[31m\\u202e") && !said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
+        let output = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{output}");
+        assert!(output.contains("\\u001b[31m\\u202e") && !output.contains(['\u{1b}', '\u{202e}']), "{output:?}");
     }
     let refused = everfresh(&["enqueue", "/", "--reason", "\u{1b}[31m\u{202e}"]);
-    let said = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("\\u202e") && !said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
+    let output = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{output}");
+    assert!(output.contains("\\u202e") && !output.contains(['\u{1b}', '\u{202e}']), "{output:?}");
 }
 
-/// Characters that turn the order of a line around, or hide in it.
+/// Characters that reverse the order of a line or are invisible.
 const DECEPTIVE: [char; 6] = ['\u{202e}', '\u{2066}', '\u{200b}', '\u{2028}', '\u{feff}', '\u{e0041}'];
 
-/// Puts `s3_key` into the row of the published page.
-async fn point(dev: &Dev, hash: &str, s3_key: &str) {
+/// Sets `s3_key` in the META row of a published page.
+async fn set_s3_key(dev: &Dev, hash: &str, s3_key: &str) {
     let dynamodb = dev.clients().dynamodb;
     let rows = dynamodb.scan().table_name("everfresh").send().await.unwrap().items.unwrap();
     let text = |row: &std::collections::HashMap<String, AttributeValue>, name: &str| {
@@ -278,7 +278,7 @@ async fn point(dev: &Dev, hash: &str, s3_key: &str) {
 }
 
 #[tokio::test]
-async fn a_body_is_found_by_its_address_and_never_in_another_tenant_or_bucket() {
+async fn body_is_never_read_from_another_tenant_or_bucket() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     json(&run(&dev.data, &["enqueue", "/products/figs"]));
@@ -293,7 +293,7 @@ async fn a_body_is_found_by_its_address_and_never_in_another_tenant_or_bucket() 
     let body = || everfresh(&["page", "show", "/products/figs", "--body", "--data", data]);
     let shown = || text(&everfresh(&["page", "show", "/products/figs", "--data", data]).stdout);
 
-    point(&dev, hash, &format!("s3://everfresh/{key}")).await;
+    set_s3_key(&dev, hash, &format!("s3://everfresh/{key}")).await;
     let found = body();
     assert!(text(&found.stdout).contains("Black figs"), "{}", text(&found.stderr));
     assert!(shown().contains(&format!("body       s3://everfresh/{key}\n")), "{}", shown());
@@ -302,7 +302,7 @@ async fn a_body_is_found_by_its_address_and_never_in_another_tenant_or_bucket() 
         ("demo/../globex/secret", "not an object key"),
         ("s3://elsewhere/demo/x", "another bucket"),
     ] {
-        point(&dev, hash, other).await;
+        set_s3_key(&dev, hash, other).await;
         let refused = body();
         let line = text(&refused.stderr);
         assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), String::new()), "{other}");
@@ -312,7 +312,7 @@ async fn a_body_is_found_by_its_address_and_never_in_another_tenant_or_bucket() 
 }
 
 #[test]
-fn dev_renders_from_an_origin_of_ones_own() {
+fn dev_renders_from_the_given_origin() {
     use std::io::{Read, Write};
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let origin = format!("http://{}", server.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! `everfresh dev` as a user meets it: the real binary, real sockets, real files.
+//! `everfresh dev` end to end: the real binary, real sockets, real files.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -38,7 +38,7 @@ fn ids(messages: &[Message]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_second_start_after_kill_9_finds_rows_objects_messages_and_dead_letters() {
+async fn restart_after_kill_9_keeps_rows_objects_and_messages() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let clients = dev.clients();
@@ -54,14 +54,15 @@ async fn a_second_start_after_kill_9_finds_rows_objects_messages_and_dead_letter
         let sending = clients.sqs.send_message().queue_url(queue).message_body(body).send();
         async { sending.await.unwrap().message_id.unwrap() }
     };
-    // One is received once and so dead, whether the engine has moved it yet or not; two wait; one is handled and deleted.
+    // One message has used up its one receive, so it belongs to the dead-letter queue, whether the
+    // engine has moved it yet or not; two wait; one is deleted.
     let dead = send(jobs.clone(), "dead").await;
     assert_eq!(ids(&receive(&clients, &jobs).await), [dead.clone()].into());
     assert!(receive(&clients, &jobs).await.is_empty());
     let plain = create_queue(&clients, "plain", &[]).await;
     let waiting: BTreeSet<String> = [send(plain.clone(), "one").await, send(plain.clone(), "two").await].into();
     let before = receive(&clients, &plain).await;
-    assert_eq!(ids(&before), waiting, "in flight when the power goes");
+    assert_eq!(ids(&before), waiting, "in flight at the kill");
     let handled = create_queue(&clients, "handled", &[]).await;
     send(handled.clone(), "done").await;
     let done = receive(&clients, &handled).await;
@@ -76,21 +77,24 @@ async fn a_second_start_after_kill_9_finds_rows_objects_messages_and_dead_letter
     let object = clients.s3.get_object().bucket("everfresh").key("acme/page").send().await.unwrap();
     assert_eq!(object.body.collect().await.unwrap().to_vec(), b"<html>");
     let after = receive(&clients, &queue_url(&clients, "plain").await).await;
-    assert_eq!(ids(&after), waiting, "the same messages by the same ids");
+    assert_eq!(ids(&after), waiting, "the same message ids");
     let attribute = |messages: &[Message], name: MessageSystemAttributeName| -> BTreeSet<String> {
         messages.iter().map(|message| message.attributes().unwrap()[&name].clone()).collect()
     };
     let sent = MessageSystemAttributeName::SentTimestamp;
-    assert_eq!(attribute(&after, sent.clone()), attribute(&before, sent), "sent when they were sent");
+    assert_eq!(attribute(&after, sent.clone()), attribute(&before, sent), "SentTimestamp is kept");
     let receives = attribute(&after, MessageSystemAttributeName::ApproximateReceiveCount);
-    assert_eq!(receives, ["2".to_owned()].into(), "the receive before the power cut counts");
+    assert_eq!(receives, ["2".to_owned()].into(), "the receive before the kill counts");
     assert_eq!(ids(&receive(&clients, &queue_url(&clients, "dead").await).await), [dead].into());
     assert!(receive(&clients, &queue_url(&clients, "jobs").await).await.is_empty());
-    assert!(receive(&clients, &queue_url(&clients, "handled").await).await.is_empty(), "deleted stays deleted");
+    assert!(
+        receive(&clients, &queue_url(&clients, "handled").await).await.is_empty(),
+        "a deleted message stays deleted"
+    );
 }
 
 #[tokio::test]
-async fn what_cannot_be_replayed_is_set_aside_and_keeps_no_start_from_happening() {
+async fn calls_that_cannot_be_replayed_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let data = folder.path().join("data");
@@ -124,9 +128,10 @@ async fn what_cannot_be_replayed_is_set_aside_and_keeps_no_start_from_happening(
     let dev = start();
     let clients = dev.clients();
     let warnings = fs::read_to_string(&log).unwrap();
-    for words in ["the queue large are set aside", "the queue strict.fifo are set aside", "SendMessage", &kept, "purge"]
+    for expected in
+        ["the queue large are set aside", "the queue strict.fifo are set aside", "SendMessage", &kept, "purge"]
     {
-        assert!(warnings.contains(words), "{words}: {warnings}");
+        assert!(warnings.contains(expected), "{expected}: {warnings}");
     }
     assert!(!warnings.contains("jobs"), "{warnings}");
     let jobs = clients.sqs.get_queue_attributes().queue_url(queue_url(&clients, "jobs").await);
@@ -146,7 +151,7 @@ async fn what_cannot_be_replayed_is_set_aside_and_keeps_no_start_from_happening(
 }
 
 #[tokio::test]
-async fn fresh_forgets_everything() {
+async fn fresh_deletes_the_data_of_earlier_runs() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     create_queue(&dev.clients(), "mine", &[]).await;
@@ -156,12 +161,12 @@ async fn fresh_forgets_everything() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once_and_the_queue_keeps_what_was_under_way() {
-    // An origin that is never done.
+fn second_signal_stops_at_once_and_keeps_the_message() {
+    // An origin that never answers.
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", origin.local_addr().unwrap());
-    let (asked, asks) = mpsc::channel();
-    std::thread::spawn(move || origin.incoming().for_each(|stream| asked.send(stream.unwrap()).unwrap()));
+    let (accepted, connections) = mpsc::channel();
+    std::thread::spawn(move || origin.incoming().for_each(|stream| accepted.send(stream.unwrap()).unwrap()));
     let folder = tempfile::tempdir().unwrap();
     let (data, log) = (folder.path().join("data"), folder.path().join("log"));
     let start = || {
@@ -170,33 +175,33 @@ fn a_second_signal_ends_it_at_once_and_the_queue_keeps_what_was_under_way() {
     };
     let mut dev = start();
     assert!(everfresh(&["enqueue", "/slow", "--data", data.to_str().unwrap()]).status.success());
-    let patience = Duration::from_secs(30);
-    let _open = asks.recv_timeout(patience).unwrap();
+    let timeout = Duration::from_secs(30);
+    let _open = connections.recv_timeout(timeout).unwrap();
     dev.signal("INT");
-    let said = |words: &str| fs::read_to_string(&log).unwrap().contains(words);
-    let end = Instant::now() + patience;
-    while !said("Ctrl-C again ends it at once") {
-        assert!(Instant::now() < end && dev.runs(), "it says nothing");
+    let logged = |text: &str| fs::read_to_string(&log).unwrap().contains(text);
+    let deadline = Instant::now() + timeout;
+    while !logged("press Ctrl-C again to stop at once") {
+        assert!(Instant::now() < deadline && dev.is_running(), "the first signal is not acknowledged");
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(300));
-    assert!(dev.runs(), "it waits for the page");
+    assert!(dev.is_running(), "`dev` waits for the render");
     dev.signal("INT");
-    let at_once = Instant::now();
-    assert_eq!(dev.ended().code(), Some(1));
-    assert!(at_once.elapsed() < Duration::from_secs(10), "{:?}", at_once.elapsed());
-    assert!(said("error: ended before what was under way was done"));
+    let second_signal = Instant::now();
+    assert_eq!(dev.wait().code(), Some(1));
+    assert!(second_signal.elapsed() < Duration::from_secs(10), "{:?}", second_signal.elapsed());
+    assert!(logged("error: stopped before the running renders ended"));
     assert!(!data.join("endpoints.json").exists());
 
     let _dev = start();
     let status = everfresh(&["status", "--json", "--data", data.to_str().unwrap()]);
     let main = &serde_json::from_slice::<serde_json::Value>(&status.stdout).unwrap()["queues"][0];
     let left: u64 = ["waiting", "in_flight", "delayed"].iter().map(|name| main[name].as_u64().unwrap()).sum();
-    assert_eq!(left, 1, "the queue still has the request: {main}");
+    assert_eq!(left, 1, "the message is still in the queue: {main}");
 }
 
 #[tokio::test]
-async fn ambient_aws_settings_are_ignored_however_hostile() {
+async fn ambient_aws_settings_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let hostile_file = folder.path().join("aws-config");
     fs::write(
@@ -218,7 +223,7 @@ async fn ambient_aws_settings_are_ignored_however_hostile() {
             .env("AWS_USE_FIPS_ENDPOINT", "true")
             .env("AWS_MAX_ATTEMPTS", "0")
             .env("GATEWAY_LISTEN", "0.0.0.0:1")
-            .env("FACETHEORY_CACHE_TABLE_NAME", "somebody-elses-table")
+            .env("FACETHEORY_CACHE_TABLE_NAME", "foreign-table")
             .env("HTTP_PROXY", "http://127.0.0.1:1")
             .env("http_proxy", "http://127.0.0.1:1")
             .env("ALL_PROXY", "http://127.0.0.1:1")
@@ -236,7 +241,7 @@ async fn ambient_aws_settings_are_ignored_however_hostile() {
 }
 
 #[tokio::test]
-async fn it_listens_on_loopback_only() {
+async fn dev_listens_on_loopback_only() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let address = dev.endpoints["aws"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
@@ -252,7 +257,7 @@ async fn it_listens_on_loopback_only() {
 }
 
 #[tokio::test]
-async fn the_data_folder_says_where_the_engines_are_while_they_run() {
+async fn endpoints_file_exists_while_dev_runs() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let file = folder.path().join("endpoints.json");
@@ -263,7 +268,7 @@ async fn the_data_folder_says_where_the_engines_are_while_they_run() {
 }
 
 #[test]
-fn a_folder_in_use_or_of_another_format_gives_one_clear_line() {
+fn folder_in_use_or_of_another_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().to_str().unwrap();
     let dev = Dev::start(folder.path());
@@ -279,7 +284,7 @@ fn a_folder_in_use_or_of_another_format_gives_one_clear_line() {
 }
 
 #[test]
-fn a_pipe_in_the_data_folder_gives_one_clear_line() {
+fn named_pipe_in_the_data_folder_is_refused() {
     for name in ["format", "lock"] {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join(name);
@@ -294,14 +299,14 @@ fn a_pipe_in_the_data_folder_gives_one_clear_line() {
         let _ = dev.kill();
         let ended = dev.wait_with_output().unwrap();
         let line = text(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(1), "{name}: it hangs: {line}");
+        assert_eq!(ended.status.code(), Some(1), "{name}: `dev` hangs: {line}");
         assert!(line.contains(pipe.to_str().unwrap()) && line.contains("named pipe"), "{line}");
         assert_eq!(line.lines().count(), 1, "{line}");
     }
 }
 
 #[test]
-fn wrong_settings_in_the_environment_give_one_clear_line() {
+fn invalid_environment_variable_is_named() {
     let folder = tempfile::tempdir().unwrap();
     for (variable, value) in [
         ("EVERFRESH_MAX_ATTEMPTS", "many"),
@@ -309,7 +314,7 @@ fn wrong_settings_in_the_environment_give_one_clear_line() {
         ("EVERFRESH_RESPONSE_DEADLINE_MS", "1"),
         ("EVERFRESH_CONFIG", "s3://bucket/everfresh.toml"),
     ] {
-        // With a port that is taken it ends even if it does not mind.
+        // The port is taken, so that `dev` exits even if it accepts the value.
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port().to_string();
         let mut dev = Command::new(EVERFRESH);
@@ -323,7 +328,7 @@ fn wrong_settings_in_the_environment_give_one_clear_line() {
 }
 
 #[tokio::test]
-async fn settings_of_the_functions_are_read_from_the_environment() {
+async fn dev_reads_the_functions_variables() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("everfresh.toml");
     let site = folder.path().join("site");
@@ -346,15 +351,15 @@ async fn settings_of_the_functions_are_read_from_the_environment() {
     let meta = rows.iter().find(|row| row["sk"] == AttributeValue::S("META".into())).unwrap();
     assert!(meta["pk"].as_s().unwrap().starts_with("CACHE#"), "{meta:?}");
     assert_eq!(meta["deploy"], AttributeValue::N("7".into()));
-    // The other commands look where it writes.
+    // The other commands use the same key layout.
     let shown = everfresh(&["page", "show", "/", "--json", "--data", data.to_str().unwrap()]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert!(shown["freshness"].as_str().unwrap().starts_with("fresh for"), "{shown}");
-    let said = fs::read_to_string(&log).unwrap();
-    assert!(said.contains("EVERFRESH_BUCKET is set and not heeded"), "{said}");
+    let logged = fs::read_to_string(&log).unwrap();
+    assert!(logged.contains("EVERFRESH_BUCKET is ignored"), "{logged}");
 }
 
-/// The whole answer to a GET.
+/// The whole response to a GET.
 fn get(host: &str, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(host).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
@@ -364,27 +369,27 @@ fn get(host: &str, path: &str) -> String {
 }
 
 #[test]
-fn pages_that_hang_do_not_keep_others_from_being_rendered() {
+fn hanging_renders_do_not_block_other_pages() {
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", origin.local_addr().unwrap());
-    let (asked, asks) = mpsc::channel();
-    // It never answers, and keeps every connection open.
-    std::thread::spawn(move || origin.incoming().for_each(|stream| asked.send(stream.unwrap()).unwrap()));
+    let (accepted, connections) = mpsc::channel();
+    // Never answers, and keeps every connection open.
+    std::thread::spawn(move || origin.incoming().for_each(|stream| accepted.send(stream.unwrap()).unwrap()));
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start_with(folder.path(), |command| command.args(["--origin", &url]));
     let data = dev.data.to_str().unwrap();
     let mut hanging = Vec::new();
     for page in 0..6 {
-        // One after the other, so that each is a batch of its own.
+        // One by one, so that each is a batch of its own.
         let sent = everfresh(&["enqueue", &format!("/{page}"), "--data", data]);
         assert!(sent.status.success(), "{}", text(&sent.stderr));
-        let ask = asks.recv_timeout(Duration::from_secs(20));
-        hanging.push(ask.unwrap_or_else(|_| panic!("{page} pages hang, and the next one is not rendered")));
+        let connection = connections.recv_timeout(Duration::from_secs(20));
+        hanging.push(connection.unwrap_or_else(|_| panic!("{page} renders hang, and the next one does not start")));
     }
 }
 
 #[test]
-fn a_port_in_use_gives_one_clear_line() {
+fn aws_port_in_use_is_named_with_its_option() {
     let folder = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -1,9 +1,9 @@
-//! What ships to Lambda carries neither the engines nor the command line.
+//! The Lambda functions contain neither the local engines nor the command line.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
-/// Packages that are for this machine only.
+/// Packages for local use only.
 const LOCAL_ONLY: [&str; 9] = [
     "clap",
     "dynoxide-rs",
@@ -50,19 +50,22 @@ fn lambda_crates_depend_on_neither_engines_nor_command_line() {
 }
 
 #[test]
-fn the_test_above_would_notice() {
+fn local_packages_are_dependencies_of_the_command_line() {
     let dependencies = dependencies("everfresh");
     for local in LOCAL_ONLY {
-        assert!(dependencies.iter().any(|name| name == local), "{local} is no package of the command line any more");
+        assert!(
+            dependencies.iter().any(|name| name == local),
+            "{local} is no longer a dependency of the command line: remove it from LOCAL_ONLY"
+        );
     }
 }
 
 #[test]
-fn the_serving_function_carries_no_renderer() {
+fn serving_function_contains_no_renderer() {
     let serve = dependencies("everfresh-serve");
     let worker = dependencies("everfresh-worker");
     for renderer in ["everfresh-worker", "minijinja"] {
-        assert!(worker.iter().any(|name| name == renderer), "{renderer} is no package of the worker any more");
+        assert!(worker.iter().any(|name| name == renderer), "{renderer} is no longer a dependency of the worker");
         assert!(!serve.iter().any(|name| name == renderer), "everfresh-serve depends on {renderer}");
     }
 }

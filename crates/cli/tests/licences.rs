@@ -1,5 +1,5 @@
-//! Every package that the workspace is built from is under a licence that `deny.toml` allows. `scripts/supply-chain` checks more, with
-//! a tool that takes minutes to build; this is the part that needs none.
+//! Every dependency has a licence that `deny.toml` allows. `scripts/supply-chain` checks more, with
+//! a tool that takes minutes to build; this part needs none.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -17,7 +17,7 @@ fn allowed() -> Vec<String> {
     allow.iter().map(|licence| licence.as_str().unwrap().to_owned()).collect()
 }
 
-/// The packages that a build on this machine is made of: only they are sure to be here without a network.
+/// The packages of a build for this platform: only they are available offline for certain.
 fn packages() -> Vec<Value> {
     let rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into())).arg("-vV").output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
@@ -32,39 +32,38 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// Whether a licence expression can be met with `allowed`: an OR by one side, an AND by both. `MIT/Apache-2.0` is how an OR was
-/// written before there were expressions.
-fn permits(expression: &str, allowed: &[String]) -> bool {
+/// Whether `allowed` satisfies an SPDX licence expression. `MIT/Apache-2.0` is the old form of OR.
+fn satisfies(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();
-    let met = either(&mut words, allowed);
-    assert!(words.next().is_none(), "{expression} cannot be read");
-    met
+    let satisfied = any_of(&mut words, allowed);
+    assert!(words.next().is_none(), "{expression} cannot be parsed");
+    satisfied
 }
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-fn either(words: &mut Words<'_>, allowed: &[String]) -> bool {
-    let mut met = both(words, allowed);
+fn any_of(words: &mut Words<'_>, allowed: &[String]) -> bool {
+    let mut satisfied = all_of(words, allowed);
     while words.next_if_eq(&"OR").is_some() {
-        met |= both(words, allowed);
+        satisfied |= all_of(words, allowed);
     }
-    met
+    satisfied
 }
 
-fn both(words: &mut Words<'_>, allowed: &[String]) -> bool {
-    let mut met = one(words, allowed);
+fn all_of(words: &mut Words<'_>, allowed: &[String]) -> bool {
+    let mut satisfied = term(words, allowed);
     while words.next_if_eq(&"AND").is_some() {
-        met &= one(words, allowed);
+        satisfied &= term(words, allowed);
     }
-    met
+    satisfied
 }
 
-fn one(words: &mut Words<'_>, allowed: &[String]) -> bool {
+fn term(words: &mut Words<'_>, allowed: &[String]) -> bool {
     if words.next_if_eq(&"(").is_some() {
-        let met = either(words, allowed);
+        let satisfied = any_of(words, allowed);
         assert_eq!(words.next(), Some(")"));
-        return met;
+        return satisfied;
     }
     let licence = words.next().unwrap_or_default();
     let exception = words.next_if_eq(&"WITH").and_then(|_| words.next());
@@ -73,20 +72,20 @@ fn one(words: &mut Words<'_>, allowed: &[String]) -> bool {
 }
 
 #[test]
-fn every_package_is_under_a_licence_that_is_allowed() {
+fn every_package_has_an_allowed_licence() {
     let allowed = allowed();
     let packages = packages();
-    assert!(packages.len() > 200, "only {} packages: something is not looked at", packages.len());
+    assert!(packages.len() > 200, "only {} packages: some are missing", packages.len());
     let refused: Vec<String> = packages
         .iter()
-        .filter(|package| !package["license"].as_str().is_some_and(|licence| permits(licence, &allowed)))
+        .filter(|package| !package["license"].as_str().is_some_and(|licence| satisfies(licence, &allowed)))
         .map(|package| format!("{} {}: {}", package["name"], package["version"], package["license"]))
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
 #[test]
-fn every_package_comes_from_the_registry_or_from_here() {
+fn every_package_comes_from_crates_io_or_the_workspace() {
     let foreign = |package: &&Value| {
         let from = package["source"].as_str();
         from.is_some_and(|from| from != "registry+https://github.com/rust-lang/crates.io-index")
@@ -97,9 +96,9 @@ fn every_package_comes_from_the_registry_or_from_here() {
 }
 
 #[test]
-fn an_expression_is_met_as_it_is_written() {
+fn licence_expressions_are_evaluated() {
     let allowed = ["MIT".to_owned(), "ISC".to_owned()];
-    for (expression, met) in [
+    for (expression, satisfied) in [
         ("MIT", true),
         ("GPL-3.0-only", false),
         ("", false),
@@ -114,6 +113,6 @@ fn an_expression_is_met_as_it_is_written() {
         ("MIT OR ISC AND GPL-3.0-only", true),
         ("MIT WITH some-exception", false),
     ] {
-        assert_eq!(permits(expression, &allowed), met, "{expression}");
+        assert_eq!(satisfies(expression, &allowed), satisfied, "{expression}");
     }
 }

@@ -1,4 +1,4 @@
-//! The front door of `everfresh dev`: a browser's view of the demo site.
+//! The HTTP server of `everfresh dev`, as a browser uses it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -11,8 +11,8 @@ use everfresh_core::clock::Clock;
 use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
 use support::{Dev, EVERFRESH, everfresh, text};
 
-/// One request as a browser sends it, and the whole answer.
-fn ask(dev: &Dev, method: &str, path: &str, host: &str, more: &str) -> String {
+/// Sends one request as a browser does, and returns the whole response.
+fn request(dev: &Dev, method: &str, path: &str, host: &str, more: &str) -> String {
     let address = dev.endpoints["pages"].as_str().unwrap().strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{more}\r\n").unwrap();
@@ -22,7 +22,7 @@ fn ask(dev: &Dev, method: &str, path: &str, host: &str, more: &str) -> String {
 }
 
 fn get(dev: &Dev, path: &str) -> String {
-    ask(dev, "GET", path, "127.0.0.1", "")
+    request(dev, "GET", path, "127.0.0.1", "")
 }
 
 fn version(answer: &str) -> &str {
@@ -30,20 +30,20 @@ fn version(answer: &str) -> &str {
 }
 
 #[test]
-fn a_page_is_made_goes_stale_is_served_stale_at_once_and_turns_fresh() {
+fn stale_page_is_served_and_then_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let first = get(&dev, "/products/figs");
     assert!(first.starts_with("HTTP/1.1 200 OK\r\n"), "{first}");
     assert!(first.contains("</html>") && first.contains("etag: \""), "{first}");
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let stale = loop {
         let answer = get(&dev, "/products/figs");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         if answer.contains("detail=stale-age") {
             break answer;
         }
-        assert!(Instant::now() < patience, "it does not become stale: {answer}");
+        assert!(Instant::now() < deadline, "the page does not become stale: {answer}");
         std::thread::sleep(Duration::from_millis(300));
     };
     assert_eq!(version(&stale), version(&first));
@@ -53,7 +53,7 @@ fn a_page_is_made_goes_stale_is_served_stale_at_once_and_turns_fresh() {
             assert!(answer.contains("cache-status: everfresh; hit; ttl="), "{answer}");
             break;
         }
-        assert!(Instant::now() < patience, "it does not become fresh: {answer}");
+        assert!(Instant::now() < deadline, "the page is not replaced: {answer}");
         std::thread::sleep(Duration::from_millis(300));
     }
 }
@@ -63,23 +63,23 @@ fn loopback_names_reach_the_demo_and_unknown_hosts_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     for host in ["localhost", "127.0.0.1:3000", "[::1]", "demo.localhost:3000"] {
-        assert!(ask(&dev, "GET", "/about", host, "").starts_with("HTTP/1.1 200"), "{host}");
+        assert!(request(&dev, "GET", "/about", host, "").starts_with("HTTP/1.1 200"), "{host}");
     }
-    // A name that was made to lead here: DNS rebinding.
-    assert!(ask(&dev, "GET", "/about", "evil.example", "").starts_with("HTTP/1.1 421"));
-    assert!(ask(&dev, "DELETE", "/about", "localhost", "").contains("allow: GET, HEAD"));
-    let head = ask(&dev, "HEAD", "/about", "localhost", "");
+    // DNS rebinding: a foreign name that resolves to this machine.
+    assert!(request(&dev, "GET", "/about", "evil.example", "").starts_with("HTTP/1.1 421"));
+    assert!(request(&dev, "DELETE", "/about", "localhost", "").contains("allow: GET, HEAD"));
+    let head = request(&dev, "HEAD", "/about", "localhost", "");
     assert!(head.ends_with("\r\n\r\n") && !head.contains("content-length: 0"), "{head}");
     let etag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
-    let again = ask(&dev, "GET", "/about", "localhost", &format!("if-none-match: {etag}\r\n"));
+    let again = request(&dev, "GET", "/about", "localhost", &format!("if-none-match: {etag}\r\n"));
     assert!(again.starts_with("HTTP/1.1 304"), "{again}");
 }
 
-/// Asks for a regeneration in a request that is signed for `signed_for` and sent to `host`.
+/// Sends a signed regeneration request, signed for `signed_for` and sent to `host`.
 fn trigger(dev: &Dev, keys: &str, nonce: &str, signed_for: &str, host: &str) -> String {
     let timestamp = (Clock::system().now_ms() / 1000).to_string();
     let (target, body) = ("/_everfresh/revalidate", r#"{"path":"/about"}"#);
-    let letter = SignedRequest {
+    let signed_request = SignedRequest {
         method: "POST",
         host: signed_for,
         target,
@@ -88,17 +88,17 @@ fn trigger(dev: &Dev, keys: &str, nonce: &str, signed_for: &str, host: &str) -> 
         request_id: "",
         body: body.as_bytes(),
     };
-    let signature = RevalidateKeys::parse(keys).unwrap().sign("cms", &letter).unwrap();
+    let signature = RevalidateKeys::parse(keys).unwrap().sign("cms", &signed_request).unwrap();
     let more = format!(
         "x-everfresh-key-id: cms\r\nx-everfresh-timestamp: {timestamp}\r\nx-everfresh-nonce: {nonce}\r\n\
          x-everfresh-signature: {signature}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    ask(dev, "POST", target, host, &more)
+    request(dev, "POST", target, host, &more)
 }
 
 #[test]
-fn a_signed_request_is_taken_at_every_name_that_reaches_the_tenant_if_it_is_signed_for_that_name() {
+fn signed_request_is_accepted_at_the_host_it_is_signed_for() {
     let folder = tempfile::tempdir().unwrap();
     let keys = "cms:0123456789abcdef0123456789abcdef";
     let config = folder.path().join("everfresh.toml");
@@ -130,18 +130,19 @@ fn a_signed_request_is_taken_at_every_name_that_reaches_the_tenant_if_it_is_sign
 }
 
 #[test]
-fn http_2_with_prior_knowledge_reaches_the_demo_and_unknown_hosts_are_refused() {
+fn http_2_reaches_the_demo_and_refuses_unknown_hosts() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let address = dev.endpoints["pages"].as_str().unwrap().strip_prefix("http://").unwrap();
-    // The first byte of HPACK's header block: 200 is number 8 of its table, another status is spelt out under its name.
+    // First byte of the HPACK header block: status 200 is entry 8 of the static table, any other
+    // status is a literal value under its indexed name.
     for (host, first) in [(address, 0x88), ("evil.example", 0x48)] {
         let mut stream = TcpStream::connect(address).unwrap();
         let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
             let length = u8::try_from(payload.len()).unwrap();
             [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
         };
-        // GET, http, then path and host in full.
+        // GET and http from the static table, then path and host as literals.
         let mut headers = vec![0x82, 0x86];
         for (name, value) in [(0x04, "/about"), (0x01, host)] {
             headers.extend([name, u8::try_from(value.len()).unwrap()]);
@@ -165,18 +166,18 @@ fn http_2_with_prior_knowledge_reaches_the_demo_and_unknown_hosts_are_refused() 
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_the_way_out() {
+fn page_port_in_use_is_named_with_its_option() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let folder = tempfile::tempdir().unwrap();
     let refused = everfresh(&["dev", "--port", &port, "--data", folder.path().to_str().unwrap()]);
     assert!(!refused.status.success());
-    let refusal = text(&refused.stderr);
-    assert!(refusal.contains(&port) && refusal.contains("--port"), "{refusal}");
+    let line = text(&refused.stderr);
+    assert!(line.contains(&port) && line.contains("--port"), "{line}");
 }
 
 #[test]
-fn a_preview_cookie_is_signed_for_one_tenant_and_needs_a_key() {
+fn preview_cookie_needs_a_key_and_a_valid_duration() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("everfresh.toml");
     std::fs::write(&config, "[tenant.acme]\nhosts = [\"a.example\"]\nrender = { templates = \"site/\" }\n").unwrap();
@@ -190,7 +191,7 @@ fn a_preview_cookie_is_signed_for_one_tenant_and_needs_a_key() {
     };
     let signed = cookie(Some("0123456789abcdef0123456789abcdef"), "30m");
     assert!(text(&signed.stdout).starts_with("everfresh-preview="), "{signed:?}");
-    for (key, time, words) in [
+    for (key, time, expected) in [
         (None, "1h", "EVERFRESH_PREVIEW_KEYS is not set"),
         (Some("short"), "1h", "at least 32 characters"),
         (Some("0123456789abcdef0123456789abcdef"), "soon", "--for soon"),
@@ -198,6 +199,6 @@ fn a_preview_cookie_is_signed_for_one_tenant_and_needs_a_key() {
     ] {
         let refused = cookie(key, time);
         assert!(!refused.status.success());
-        assert!(text(&refused.stderr).contains(words), "{}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains(expected), "{}", text(&refused.stderr));
     }
 }

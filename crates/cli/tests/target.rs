@@ -1,4 +1,4 @@
-//! Which Everfresh a command talks to: the running `dev` by default, AWS only when a stack is named, and it says which.
+//! Which deployment a command uses: the running `dev` by default, AWS only with --stack.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -9,17 +9,16 @@ use std::process::{Command, Output};
 
 use support::{Dev, EVERFRESH, everfresh, text};
 
-/// `status --stack NAME` with an AWS that lives at these two addresses.
+/// `status --stack NAME` with CloudFormation and the other AWS services at these URLs.
 fn status_of_stack(name: &str, cloudformation: &str, engines: &str) -> Output {
     of_stack(&["status"], name, cloudformation, engines)
 }
 
-/// A command with `--stack NAME`, likewise.
-fn of_stack(command: &[&str], name: &str, cloudformation: &str, engines: &str) -> Output {
-    let words = command;
+/// Any command with `--stack NAME`.
+fn of_stack(arguments: &[&str], name: &str, cloudformation: &str, engines: &str) -> Output {
     let mut command = Command::new(EVERFRESH);
     command
-        .args(words)
+        .args(arguments)
         .args(["--json", "--stack", name])
         .env("AWS_ENDPOINT_URL", engines)
         .env("AWS_ENDPOINT_URL_CLOUDFORMATION", cloudformation)
@@ -34,14 +33,14 @@ fn of_stack(command: &[&str], name: &str, cloudformation: &str, engines: &str) -
     command.output().unwrap()
 }
 
-/// A CloudFormation that knows one stack.
+/// A CloudFormation endpoint that knows one stack.
 fn cloudformation_with(outputs: String, parameters: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            // The requests of this test are small: one read brings a whole one.
+            // The requests are small: one read returns a whole one.
             let read = stream.read(&mut [0; 4096]).unwrap();
             assert!(read > 0);
             let xml = format!(
@@ -59,18 +58,18 @@ fn cloudformation_with(outputs: String, parameters: &'static str) -> String {
 }
 
 #[test]
-fn without_a_stack_it_is_the_running_dev() {
+fn without_stack_commands_use_the_running_dev() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let status = everfresh(&["status", "--data", dev.data.to_str().unwrap()]);
     assert!(status.status.success());
-    let said = text(&status.stderr);
-    assert!(said.contains("dev in") && said.contains(dev.endpoints["aws"].as_str().unwrap()), "{said}");
+    let stderr = text(&status.stderr);
+    assert!(stderr.contains("dev in") && stderr.contains(dev.endpoints["aws"].as_str().unwrap()), "{stderr}");
     assert!(text(&status.stdout).contains("dead letters"));
 }
 
 #[test]
-fn without_a_running_dev_it_says_what_to_do() {
+fn without_a_running_dev_the_error_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let status = everfresh(&["status", "--data", folder.path().to_str().unwrap()]);
     assert_eq!(status.status.code(), Some(1));
@@ -79,7 +78,7 @@ fn without_a_running_dev_it_says_what_to_do() {
 }
 
 #[test]
-fn after_kill_9_the_dead_dev_is_not_taken_for_a_running_one() {
+fn dev_killed_with_sigkill_does_not_count_as_running() {
     let folder = tempfile::tempdir().unwrap();
     Dev::start(folder.path()).kill_9();
     assert!(folder.path().join("endpoints.json").exists());
@@ -88,7 +87,7 @@ fn after_kill_9_the_dead_dev_is_not_taken_for_a_running_one() {
 }
 
 #[test]
-fn with_a_stack_it_is_aws_and_says_so() {
+fn with_stack_commands_use_aws_and_print_it() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let stack = &dev.endpoints["stack"];
@@ -111,7 +110,7 @@ fn with_a_stack_it_is_aws_and_says_so() {
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["table"], "everfresh");
 
-    // Its pages are looked for where its functions put them, and judged by its deployment, without naming a configuration.
+    // Key layout, deployment number and configuration come from the stack.
     let page = |parameters: &'static str| {
         let cloudformation = cloudformation_with(outputs.clone(), parameters);
         let shown = of_stack(&["page", "show", "/"], "shop", &cloudformation, engines);
@@ -135,7 +134,7 @@ fn with_a_stack_it_is_aws_and_says_so() {
 }
 
 #[test]
-fn an_aws_that_cannot_be_reached_gives_one_clear_line() {
+fn unreachable_aws_is_reported_with_the_stack() {
     let status = status_of_stack("shop", "http://127.0.0.1:1", "http://127.0.0.1:1");
     assert_eq!(status.status.code(), Some(1));
     let line = text(&status.stderr);
@@ -143,14 +142,14 @@ fn an_aws_that_cannot_be_reached_gives_one_clear_line() {
 }
 
 #[test]
-fn dev_is_never_on_aws() {
+fn dev_refuses_a_stack() {
     let refused = everfresh(&["dev", "--stack", "shop"]);
     assert!(!refused.status.success());
     assert!(text(&refused.stderr).contains("this machine only"), "{}", text(&refused.stderr));
 }
 
 #[test]
-fn help_names_every_command_and_what_it_talks_to() {
+fn help_lists_commands_and_targets() {
     let help = text(&everfresh(&["--help"]).stdout);
     for word in ["dev", "status", "--stack", "--data", "--json", "no Docker"] {
         assert!(help.contains(word), "{word} is missing from:\n{help}");

@@ -1,10 +1,11 @@
-//! What an AWS call's failure means, in one line for people.
+//! One-line description of a failed AWS call.
 
 use std::error::Error;
 
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 
-/// The service's own words if it answered, else what went wrong on the way. The SDK's debug output stays where it is.
+/// Describes a failed AWS call in one line: the service's error code and message if it answered,
+/// else the transport failure. The SDK's debug output is left out.
 #[allow(clippy::wildcard_enum_match_arm, reason = "the SDK's enum is open")]
 pub fn explain<E, R>(error: &SdkError<E, R>) -> String
 where
@@ -18,7 +19,9 @@ where
                 (Some(code), Some(message)) => format!("{code}: {message}"),
                 (Some(code), None) => code.to_owned(),
                 (None, Some(message)) => message.to_owned(),
-                (None, None) => format!("the service refused without a reason: {}", innermost(refusal)),
+                (None, None) => {
+                    format!("the service returned an error without code or message: {}", innermost(refusal))
+                }
             }
         }
         SdkError::TimeoutError(_) => "no answer in time".to_owned(),
@@ -26,13 +29,15 @@ where
             Some(cause) => format!("the endpoint cannot be reached: {}", innermost(cause)),
             None => "the endpoint cannot be reached".to_owned(),
         },
-        SdkError::ResponseError(_) => "the answer cannot be understood".to_owned(),
-        SdkError::ConstructionFailure(_) => "the request cannot be built: are credentials and region set?".to_owned(),
-        _ => "an unknown failure".to_owned(),
+        SdkError::ResponseError(_) => "the response cannot be parsed".to_owned(),
+        SdkError::ConstructionFailure(_) => {
+            "the request cannot be built: check that credentials and region are set".to_owned()
+        }
+        _ => "unknown failure".to_owned(),
     }
 }
 
-/// The last cause, which is usually the one that says something.
+/// The root cause, which is usually the most specific message.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut error = error;
     while let Some(cause) = error.source() {

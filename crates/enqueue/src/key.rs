@@ -1,4 +1,4 @@
-//! The name of one wish.
+//! Idempotency keys.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -6,30 +6,32 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Names one wish to regenerate a page; two messages with the same key are the same wish.
+/// Identifies one request to regenerate a page. Two messages with the same key and page are the
+/// same request.
 ///
-/// One to [`IdempotencyKey::MAX_BYTES`] characters out of `A–Z a–z 0–9 . _ ~ : -`. That keeps it safe inside a sort
-/// key (no `#`), a URL path and a shell command, and leaves room for UUIDs, SQS message ids and `order-42:v3`.
+/// One to [`IdempotencyKey::MAX_BYTES`] characters out of `A–Z a–z 0–9 . _ ~ : -`. That keeps it
+/// safe inside a sort key (no `#`), a URL path and a shell command, and leaves room for UUIDs, SQS
+/// message ids and keys such as `order-42:v3`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct IdempotencyKey(String);
 
-/// Why a text is no idempotency key. Never repeats the text: it may hold what must not be logged.
+/// Why a text is not a valid idempotency key. Never repeats the text, which may hold a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Nothing at all.
+    /// The text is empty.
     #[error("is empty")]
     Empty,
-    /// Longer than [`IdempotencyKey::MAX_BYTES`].
+    /// The text is longer than [`IdempotencyKey::MAX_BYTES`].
     #[error("has {bytes} bytes, allowed are {}", IdempotencyKey::MAX_BYTES)]
     TooLong {
-        /// Its length.
+        /// Length of the text in bytes.
         bytes: usize,
     },
-    /// A character outside the allowed ones.
+    /// The text contains a character that is not allowed.
     #[error("has a character that is not allowed at byte {at}; allowed are letters, digits and . _ ~ : -")]
     BadCharacter {
-        /// Where, counted in bytes from zero.
+        /// Byte offset of the character, from zero.
         at: usize,
     },
 }
@@ -38,7 +40,7 @@ impl IdempotencyKey {
     /// The longest key, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// Checks `raw` and takes it over unchanged.
+    /// Validates `raw` and keeps it unchanged.
     pub fn parse(raw: &str) -> Result<Self, KeyError> {
         if raw.is_empty() {
             return Err(KeyError::Empty);
@@ -53,15 +55,15 @@ impl IdempotencyKey {
         }
     }
 
-    /// A key that nobody else has, for a wish that may have to be sent twice.
+    /// Generates a unique key (128 random bits), for a request that may have to be sent again.
     pub fn generate() -> Self {
-        // The standard library takes these from the operating system. fastrand is seeded by a clock, and instances that start in the
-        // same moment would name different wishes alike.
+        // RandomState is seeded by the operating system. fastrand is seeded from the clock:
+        // instances that start at the same moment would give one key to different requests.
         let word = || RandomState::new().build_hasher().finish();
         Self(format!("auto-{:016x}{:016x}", word(), word()))
     }
 
-    /// The key of a prewarm wish. `digest` is hex, so nothing has to be checked.
+    /// `digest` is hex, so there is nothing to validate.
     pub(crate) fn of_prewarm(digest: &str) -> Self {
         Self(format!("prewarm-{digest}"))
     }
@@ -92,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn usual_keys_are_accepted_unchanged() {
+    fn valid_keys_are_accepted_unchanged() {
         let longest = "k".repeat(128);
         for raw in ["59f1a0a5-9c0f-4a41-a6f0-8a1b2c3d4e5f", "order-42:v3", "a.b_c~d", "7", &longest] {
             assert_eq!(IdempotencyKey::parse(raw).unwrap().as_str(), raw);
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_could_leave_their_sort_key_are_refused() {
+    fn invalid_keys_are_refused_with_the_offset() {
         for (raw, at) in [("a#b", 1), ("a/b", 1), ("a b", 1), ("a\0", 1), ("\r\n", 0), ("é", 0)] {
             assert_eq!(IdempotencyKey::parse(raw), Err(KeyError::BadCharacter { at }), "{raw:?}");
         }
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_keys_are_keys_and_differ_also_between_threads() {
+    fn generated_keys_are_valid_and_unique_across_threads() {
         let draw = || std::thread::spawn(|| (0..1000).map(|_| IdempotencyKey::generate()).collect::<Vec<_>>());
         let threads = [draw(), draw()];
         let keys: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
@@ -120,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_accepted_key_is_its_own_text(raw in "\\PC{0,140}") {
+        fn accepted_key_displays_as_its_text(raw in "\\PC{0,140}") {
             if let Ok(key) = IdempotencyKey::parse(&raw) {
                 prop_assert_eq!(key.to_string(), raw);
             }

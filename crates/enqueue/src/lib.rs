@@ -1,4 +1,4 @@
-//! How a service asks Everfresh to regenerate a page.
+//! Enqueues requests to regenerate pages with Everfresh.
 //!
 //! ```no_run
 //! use everfresh_enqueue::{Message, Queues, Reason, Retry, Sender};
@@ -8,13 +8,13 @@
 //!     main: "https://sqs.eu-west-1.amazonaws.com/123456789012/everfresh".into(),
 //!     low_priority: "https://sqs.eu-west-1.amazonaws.com/123456789012/everfresh-low-priority".into(),
 //! };
-//! // Kept and cloned; the client is your own.
+//! // Create it once and clone it. It uses your SQS client.
 //! let sender = Sender::new(sqs, queues).producer("shop", "1.4.2").retrying(Retry::default());
 //!
-//! // Somebody saved a product. A webhook that fires twice is one message.
+//! // A product was saved. A webhook that fires twice at once sends one message.
 //! sender.send_once(&Message::path("acme", "/products/42")).await?;
 //!
-//! // After a deployment, at most once per page. One result per message, in order.
+//! // After a deployment, prewarm each page at most once. One result per message, in order.
 //! let mut messages = Vec::new();
 //! for path in ["/", "/products", "/about"] {
 //!     let message = Message { reason: Reason::Prewarm, ..Message::path("acme", path) };
@@ -31,14 +31,16 @@
 //!
 //! | Where | What |
 //! |---|---|
-//! | [`message`] | the queue message, version 1: read strictly, written one way |
-//! | [`sender`] | sends it to the right queue: one, many, again under the same key, once for double fires |
-//! | [`key`] | [`IdempotencyKey`], the name a producer gives to one wish |
-//! | [`prewarm`] | the key under which a deployment warms a page at most once |
+//! | [`message`] | the queue message, version 1: parsed strictly, written in one form |
+//! | [`sender`] | sends messages to the right queue: single, batched, retried under one key, deduplicated |
+//! | [`key`] | [`IdempotencyKey`], which identifies one request |
+//! | [`prewarm`] | the key under which a deployment prewarms a page at most once |
 //! | [`trace`] | the producer's trace context |
-//! | [`attributes`] | names of the message attributes that travel beside the body |
+//! | [`attributes`] | names of the SQS message attributes |
 //!
 //! The JSON schema for producers in other languages is `schema/message-v1.json` in this crate.
+
+#![warn(missing_docs)]
 
 pub mod attributes;
 mod explain;
@@ -52,5 +54,5 @@ pub use explain::explain;
 pub use key::{IdempotencyKey, KeyError};
 pub use message::{Message, MessageError, Reason, Target};
 pub use prewarm::{PrewarmKeyError, prewarm_key};
-pub use sender::{Fired, Queues, Retry, SendError, Sender, Sent};
+pub use sender::{Queues, Retry, SendError, SendOutcome, Sender, Sent};
 pub use trace::{TraceContext, TraceError};

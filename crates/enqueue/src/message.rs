@@ -4,9 +4,10 @@
 //! {"v":1, "tenant":"acme", "path":"/products/42?color=red", "reason":"changed", "idempotency_key":"optional"}
 //! ```
 //!
-//! Exactly one of `path` and `tag`. `reason` defaults to `changed`. An unknown, doubled, missing or mistyped field is
-//! refused with its name; an absent optional field is left out, never `null`. Reading bounds its own work: a body over
-//! [`MAX_MESSAGE_BYTES`] is not parsed, and nesting of any depth is skipped without recursion.
+//! A message has exactly one of `path` and `tag`. `reason` defaults to `changed`. An unknown,
+//! duplicate, missing or mistyped field is refused by name; an absent optional field is left out,
+//! never `null`. Parsing is bounded: a body over [`MAX_MESSAGE_BYTES`] is not parsed, and nesting
+//! of any depth is skipped without recursion.
 
 use std::fmt;
 
@@ -21,31 +22,32 @@ mod fields;
 /// The message version this crate reads and writes.
 pub const VERSION: u64 = 1;
 
-/// The largest body that is read. The queue's own limit is the same.
+/// The largest body that is parsed, in bytes. Equals the SQS limit.
 pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
 /// The largest `tenant`, in bytes.
 pub const MAX_TENANT_BYTES: usize = 64;
 
-/// The largest `path`, in bytes as sent; the canonical form has a limit of its own.
+/// The largest `path`, in bytes as sent; the canonical path has a limit of its own.
 pub const MAX_PATH_BYTES: usize = 4096;
 
 /// The largest `tag`, in bytes.
 pub const MAX_TAG_BYTES: usize = 256;
 
-/// Every field of version 1, in the order it is written.
+/// Every field of version 1, in the order of writing.
 pub const FIELDS: [&str; 6] = ["v", "tenant", "path", "tag", "reason", "idempotency_key"];
 
-/// Why somebody wants the page regenerated. It decides when the wish counts as granted.
+/// Why the page is to be regenerated. Decides when the request counts as covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reason {
-    /// The source changed: granted only by a render that began after the message was sent.
+    /// The source changed. Covered only by a render that began after the message was sent.
     #[default]
     Changed,
-    /// The page outlived its freshness: granted by any fresh page.
+    /// The page is no longer fresh. Covered by any fresh page.
     Expired,
-    /// A page should be warm before readers come: granted by a fresh page of the running deployment.
+    /// The page should be rendered before its first read. Covered by a fresh page of the running
+    /// deployment.
     Prewarm,
 }
 
@@ -53,7 +55,7 @@ impl Reason {
     /// All reasons.
     pub const ALL: [Reason; 3] = [Reason::Changed, Reason::Expired, Reason::Prewarm];
 
-    /// The word on the wire, in logs and in metrics.
+    /// The reason's name on the wire, in logs and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::Changed => "changed",
@@ -62,9 +64,9 @@ impl Reason {
         }
     }
 
-    /// The reason with that word.
-    pub fn parse(word: &str) -> Option<Reason> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    /// The reason of that name, or `None` if there is none.
+    pub fn parse(name: &str) -> Option<Reason> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 }
 
@@ -74,7 +76,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a message is about, in the producer's own words.
+/// The page or pages of a message, as written by the producer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// One page, by path and query.
@@ -83,31 +85,32 @@ pub enum Target {
     Tag(String),
 }
 
-/// One wish, as it travels through the queue.
+/// One request to regenerate a page or the pages of a tag.
 ///
-/// Tenant, path and tag are texts of a bounded length here; what they mean is decided by the worker's configuration.
+/// Tenant, path and tag are only checked for their length. The worker resolves them against its
+/// configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Whose page.
+    /// Name of the tenant that the page belongs to.
     pub tenant: String,
-    /// Which page or pages.
+    /// The page or pages to regenerate.
     pub target: Target,
-    /// Why.
+    /// Why the page is to be regenerated.
     pub reason: Reason,
-    /// The producer's name for this wish; without one, the queue's message id names it.
+    /// Identifies this request. Without it, the SQS message id is the key.
     pub idempotency_key: Option<IdempotencyKey>,
 }
 
-/// Why a body is no message. Names the field, never repeats its value.
+/// Why a body is not a valid message. Names the field, never repeats its value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Larger than the queue lets through.
+    /// The message is larger than SQS accepts.
     #[error("message has {bytes} bytes, allowed are {MAX_MESSAGE_BYTES}")]
     TooLarge {
-        /// Its length.
+        /// Size of the body, when sending together with its attributes.
         bytes: usize,
     },
-    /// Not JSON at all, or more than one value.
+    /// The body is not JSON, or more than one JSON value.
     #[error("message is not JSON: line {line}, column {column}")]
     NotJson {
         /// Line of the first error, from one.
@@ -115,78 +118,78 @@ pub enum MessageError {
         /// Column of the first error, from one.
         column: usize,
     },
-    /// JSON, but not an object.
+    /// The body is JSON, but not an object.
     #[error("message is not a JSON object")]
     NotAnObject,
-    /// A field that version 1 does not have.
+    /// The body has a field that version 1 does not have.
     #[error("unknown field `{field}`; allowed are {}", FIELDS.join(", "))]
     UnknownField {
-        /// Its name, shortened and escaped.
+        /// Name of the field, shortened and escaped.
         field: String,
     },
-    /// A field that occurs twice.
+    /// A field occurs more than once.
     #[error("field `{field}` occurs twice")]
     Duplicate {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A field that must be there.
+    /// A required field is missing.
     #[error("field `{field}` is missing")]
     Missing {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A field of another JSON type.
+    /// A field has the wrong JSON type.
     #[error("field `{field}` must be {expected}")]
     WrongType {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
-        /// What it must be.
+        /// The type that is expected.
         expected: &'static str,
     },
-    /// A version that this worker does not speak.
-    #[error("field `v` is {found}; this worker reads version {VERSION}")]
+    /// The message has a version that this crate does not read.
+    #[error("field `v` is {found}; supported is version {VERSION}")]
     UnsupportedVersion {
-        /// What the message says.
+        /// The version of the message.
         found: u64,
     },
-    /// Neither a path nor a tag.
-    #[error("one of the fields `path` and `tag` is needed")]
+    /// The message has neither a path nor a tag.
+    #[error("one of the fields `path` and `tag` is required")]
     NoTarget,
-    /// A path and a tag.
-    #[error("the fields `path` and `tag` exclude each other")]
+    /// The message has both a path and a tag.
+    #[error("only one of the fields `path` and `tag` is allowed")]
     TwoTargets,
-    /// An empty text where one is needed.
+    /// A required text is empty.
     #[error("field `{field}` is empty")]
     Empty {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A text beyond its limit.
+    /// A text is longer than allowed.
     #[error("field `{field}` has {bytes} bytes, allowed are {allowed}")]
     FieldTooLong {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
-        /// Its length.
+        /// Length of the text in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit in bytes.
         allowed: usize,
     },
-    /// A reason that does not exist.
+    /// `reason` is none of [`Reason::ALL`].
     #[error("field `reason` must be one of changed, expired, prewarm")]
     UnknownReason,
-    /// A key that breaks the rules for keys.
+    /// `idempotency_key` is not a valid key.
     #[error("field `idempotency_key` {0}")]
     BadKey(#[from] KeyError),
 }
 
 impl Message {
-    /// A `changed` wish for one page; set the other fields as needed.
+    /// A `changed` request for one page; set the other fields as needed.
     pub fn path(tenant: impl Into<String>, path: impl Into<String>) -> Self {
         Self::new(tenant.into(), Target::Path(path.into()))
     }
 
-    /// A `changed` wish for every page that carries the tag.
+    /// A `changed` request for every page that carries the tag.
     pub fn tag(tenant: impl Into<String>, tag: impl Into<String>) -> Self {
         Self::new(tenant.into(), Target::Tag(tag.into()))
     }
@@ -196,10 +199,10 @@ impl Message {
         Self { tenant, target, reason, idempotency_key: None }
     }
 
-    /// Reads a message body.
+    /// Parses and validates a message body.
     pub fn parse(body: &[u8]) -> Result<Self, MessageError> {
         let fields = Fields::parse(body)?;
-        // Before anything else: the fields of another version are not unknown, they are not for us.
+        // First: fields of a later version must be reported as that version, not as unknown fields.
         if let Some(found) = fields.other_version() {
             return Err(MessageError::UnsupportedVersion { found });
         }
@@ -236,7 +239,7 @@ impl Message {
                 (Some(_), Some(_)) => return Err(MessageError::TwoTargets),
             },
             reason: match reason {
-                Some(word) => Reason::parse(&word).ok_or(MessageError::UnknownReason)?,
+                Some(name) => Reason::parse(&name).ok_or(MessageError::UnknownReason)?,
                 None => Reason::default(),
             },
             idempotency_key: key.as_deref().map(IdempotencyKey::parse).transpose()?,
@@ -245,11 +248,11 @@ impl Message {
         Ok(message)
     }
 
-    /// Writes the message as JSON. Refuses what [`Message::parse`] would refuse, so that a producer hears of it and not
-    /// the dead-letter queue.
+    /// Writes the message as JSON. Refuses what [`Message::parse`] would refuse, so that the error
+    /// reaches the producer and not the dead-letter queue.
     pub fn to_json(&self) -> Result<String, MessageError> {
         self.check()?;
-        // Texts and one number into memory: there is nothing that can fail.
+        // Strings and one number, written to memory: cannot fail.
         serde_json::to_string(self).map_err(|_| MessageError::NotAnObject)
     }
 
@@ -298,7 +301,7 @@ fn bounded(field: &'static str, text: &str, allowed: usize) -> Result<(), Messag
     Ok(())
 }
 
-/// A stranger's field name, fit for a log line and an attribute.
+/// An untrusted field name, safe for a log line and a message attribute.
 fn printable(name: &str) -> String {
     name.chars().take(40).flat_map(char::escape_default).collect()
 }

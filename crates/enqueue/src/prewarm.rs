@@ -1,27 +1,31 @@
-//! The key under which a deployment warms a page at most once.
+//! The key under which a deployment prewarms a page at most once.
 
 use sha2::{Digest, Sha256};
 
 use crate::key::IdempotencyKey;
 use crate::message::{Message, Reason, Target};
 
-/// Why a message gets no key that can be foretold.
+/// Why a message cannot have a prewarm key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrewarmKeyError {
-    /// The second wish under the same key would be taken for the first: a change would be swallowed.
-    #[error("a prewarm key is for reason prewarm: under it the second `{reason}` wish would be swallowed")]
+    /// The message is not a `prewarm` request. A second change under the same key would be ignored
+    /// as a duplicate of the first.
+    #[error(
+        "a prewarm key needs reason `prewarm`: a second `{reason}` request under it would be ignored as a duplicate"
+    )]
     Reason {
-        /// The message's reason.
+        /// Reason of the message.
         reason: Reason,
     },
-    /// A tag is invalidated, not warmed.
-    #[error("a prewarm key is for one page, not for a tag")]
+    /// The message is for a tag, and only a page can be prewarmed.
+    #[error("a prewarm key needs a path: a tag cannot be prewarmed")]
     Tag,
 }
 
 impl Message {
-    /// Gives a `prewarm` message the key of its page, deployment and policy version, so that warming the same again costs no render.
-    /// The page is the path as it is written here; write it the same way each time.
+    /// Sets the key of a `prewarm` message from its path, deployment and policy version, so that
+    /// prewarming the same page again costs no render. The path is hashed as written, without
+    /// canonicalization: write it the same way each time.
     pub fn with_prewarm_key(mut self, deployment: u64, policy: &str) -> Result<Self, PrewarmKeyError> {
         match self.reason {
             Reason::Prewarm => {}
@@ -33,10 +37,11 @@ impl Message {
     }
 }
 
-/// The key itself, for who knows the page's hash. Set it by [`Message::with_prewarm_key`], which refuses it where it does harm.
+/// The prewarm key for a page hash, for example to look up the request. To set it on a message, use
+/// [`Message::with_prewarm_key`], which refuses messages that must not have one.
 pub fn prewarm_key(page_hash: &str, deployment: u64, policy: &str) -> IdempotencyKey {
     let mut digest = Sha256::new();
-    // Each field after its length, so that no two lists of fields give the same bytes.
+    // Length-prefixed, so that no two lists of fields give the same bytes.
     for field in ["everfresh-prewarm".as_bytes(), page_hash.as_bytes(), &deployment.to_be_bytes(), policy.as_bytes()] {
         digest.update((field.len() as u64).to_be_bytes());
         digest.update(field);
@@ -57,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn key_follows_page_deployment_and_policy() {
+    fn key_depends_on_path_deployment_and_policy() {
         let key =
             |path, deployment, policy| prewarm(path).with_prewarm_key(deployment, policy).unwrap().idempotency_key;
         let one = key("/a", 7, "p1");
@@ -70,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_swallowed_gets_no_such_key() {
+    fn other_reasons_and_tags_get_no_prewarm_key() {
         for reason in [Reason::Changed, Reason::Expired] {
             let message = Message { reason, ..Message::path("acme", "/a") };
             assert_eq!(message.with_prewarm_key(7, "p1"), Err(PrewarmKeyError::Reason { reason }));

@@ -9,27 +9,28 @@ use crate::message::{Message, MessageError};
 use crate::trace::TraceContext;
 
 mod batch;
-mod once;
-mod parcel;
+mod deduplicate;
+mod outbound;
 mod retry;
 
-pub use once::{BUCKET, Fired};
+pub use deduplicate::{DEDUPLICATION_WINDOW, SendOutcome};
 pub use retry::Retry;
 
-use once::DoubleFires;
-use parcel::Parcel;
+use deduplicate::RecentCalls;
+use outbound::OutboundMessage;
 use retry::{Attempts, Failure};
 
-/// Where a deployment takes requests.
+/// URLs of a deployment's SQS queues.
 #[derive(Clone, Debug)]
 pub struct Queues {
-    /// For what a reader or an editor waits for.
+    /// For `changed` and `expired` requests.
     pub main: String,
-    /// For prewarming, which must not stand before a waiting reader.
+    /// For `prewarm` requests, which must not delay the others.
     pub low_priority: String,
 }
 
-/// Asks for regenerations. Cheap to clone; uses the caller's own SQS client, with its credentials and time-outs.
+/// Enqueues requests. Cheap to clone; uses the caller's SQS client with its credentials and
+/// timeouts.
 #[derive(Clone, Debug)]
 pub struct Sender {
     sqs: aws_sdk_sqs::Client,
@@ -37,54 +38,59 @@ pub struct Sender {
     producer: Option<(String, String)>,
     trace: TraceContext,
     retry: Option<Retry>,
-    fires: Arc<DoubleFires>,
+    recent: Arc<RecentCalls>,
 }
 
 /// A request that is in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The queue's name for the message.
+    /// SQS message id.
     pub message_id: String,
-    /// The key that the request is handled under: the message's own, or one that was generated for repeating it, or the message id.
+    /// Key that the request is handled under: the message's own, else the one generated for
+    /// retries (see [`Sender::retrying`]), else the message id.
     pub key: IdempotencyKey,
 }
 
-/// A request that was not sent, or of which that is not known. Sending it again under the same key does no harm.
+/// The request was not enqueued, or the outcome is unknown. Sending it again under the same key is
+/// safe.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SendError {
-    /// No worker would accept it.
+    /// The message is invalid: every worker would reject it.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// The queue did not take it.
+    /// SQS did not confirm the message.
     #[error("sending to {queue}: {why}")]
     Queue {
-        /// The queue's URL.
+        /// URL of the queue.
         queue: String,
-        /// What the SDK says.
+        /// Error code and message of SQS, or the transport failure.
         why: String,
-        /// The key that every attempt was made under, if the message had one or was given one. Whoever sends it again should use it.
+        /// Key of all attempts, if the message had one or one was generated. Send the message again
+        /// under this key: an attempt may have succeeded unnoticed.
         key: Option<IdempotencyKey>,
     },
 }
 
 impl Sender {
-    /// A sender to these queues, which leaves retries to the client.
+    /// A sender to these queues. Retries are left to the SQS client unless [`Sender::retrying`] is
+    /// set.
     pub fn new(sqs: aws_sdk_sqs::Client, queues: Queues) -> Self {
-        let fires = Arc::new(DoubleFires::new());
-        Self { sqs, queues, producer: None, trace: TraceContext::default(), retry: None, fires }
+        let recent = Arc::new(RecentCalls::new());
+        Self { sqs, queues, producer: None, trace: TraceContext::default(), retry: None, recent }
     }
 
-    /// Names the sending service in its messages.
+    /// Sets name and version of the producing service, sent as message attributes.
     #[must_use]
     pub fn producer(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
         self.producer = Some((name.into(), version.into()));
         self
     }
 
-    /// Repeats what failed or was not answered, in place of the client's own retries.
+    /// Retries failed and unanswered sends, in place of the SQS client's own retries.
     ///
-    /// The client does not know whether a message that it repeats arrived before, and then it counts as two wishes. Here a message
-    /// without a key is given one before its first attempt, so that all its attempts are one wish.
+    /// When the client retries a message that had arrived, its two copies count as two requests.
+    /// Here a message without a key is given one before its first attempt, so that all its attempts
+    /// are one request.
     #[must_use]
     pub fn retrying(mut self, retry: Retry) -> Self {
         let once = self.sqs.config().to_builder().retry_config(RetryConfig::disabled()).build();
@@ -93,45 +99,46 @@ impl Sender {
         self
     }
 
-    /// The same sender, whose messages belong to this trace. What it knows of double fires is shared.
+    /// A clone of this sender whose messages carry this trace context. Shares the deduplication of
+    /// [`Sender::send_once`].
     #[must_use]
     pub fn traced(&self, trace: TraceContext) -> Self {
         Self { trace, ..self.clone() }
     }
 
-    /// Sends one message.
+    /// Sends one message, without deduplication.
     pub async fn send(&self, message: &Message) -> Result<Sent, SendError> {
         self.send_with(message, &[]).await
     }
 
-    /// The same with message attributes out of [`crate::attributes`].
-    pub async fn send_with(&self, message: &Message, beside: &[(&str, &str)]) -> Result<Sent, SendError> {
-        self.deliver(&self.parcel(message, beside)?).await
+    /// Like [`Sender::send`], with further message attributes, see [`crate::attributes`].
+    pub async fn send_with(&self, message: &Message, attributes: &[(&str, &str)]) -> Result<Sent, SendError> {
+        self.deliver(&self.outbound(message, attributes)?).await
     }
 
-    async fn deliver(&self, parcel: &Parcel) -> Result<Sent, SendError> {
+    async fn deliver(&self, message: &OutboundMessage) -> Result<Sent, SendError> {
         let mut attempts = Attempts::new(self.retry);
         loop {
-            match attempts.make(self.attempt(parcel)).await {
+            match attempts.run(self.attempt(message)).await {
                 Ok(sent) => return Ok(sent),
-                Err(failure) if failure.passing && attempts.pause().await => {}
-                Err(failure) => return Err(parcel.failed(failure)),
+                Err(failure) if failure.transient && attempts.backoff().await => {}
+                Err(failure) => return Err(message.failed(failure)),
             }
         }
     }
 
-    async fn attempt(&self, parcel: &Parcel) -> Result<Sent, Failure> {
-        let answer = self
+    async fn attempt(&self, message: &OutboundMessage) -> Result<Sent, Failure> {
+        let response = self
             .sqs
             .send_message()
-            .queue_url(&parcel.queue)
-            .message_body(&parcel.body)
-            .message_group_id(&parcel.group)
-            .set_message_attributes(Some(parcel.attributes.clone()))
-            .set_message_system_attributes(parcel.system_attributes.clone())
+            .queue_url(&message.queue)
+            .message_body(&message.body)
+            .message_group_id(&message.group)
+            .set_message_attributes(Some(message.attributes.clone()))
+            .set_message_system_attributes(message.system_attributes.clone())
             .send()
             .await
             .map_err(|error| Failure::of(&error))?;
-        parcel.sent(answer.message_id)
+        message.sent(response.message_id)
     }
 }

@@ -1,8 +1,8 @@
-//! The producer's trace, so that a regeneration is seen as part of what caused it.
+//! Trace context of the producer, which links a regeneration to the operation that caused it.
 
 use crate::attributes;
 
-/// W3C and X-Ray trace context of a message. What is in it is well formed; empty by default.
+/// W3C and X-Ray trace context of a message. Always well formed; empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceContext {
     traceparent: Option<String>,
@@ -10,26 +10,26 @@ pub struct TraceContext {
     xray: Option<String>,
 }
 
-/// Why a text is no trace context. A wish is worth more than its trace: send it without.
+/// Why a text is not a valid trace context. A request does not need one: send it without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// Not `version-trace-parent-flags` in lower-case hex, or all zeros.
+    /// `traceparent` is not `version-trace-parent-flags` in lower-case hex, or an id is all zeros.
     #[error("traceparent is not <version>-<trace id>-<parent id>-<flags> in lower-case hex")]
     Traceparent,
-    /// Not a list of `key=value`, or a long one.
+    /// `tracestate` is not a list of `key=value`, or is too long.
     #[error("tracestate is not a list of at most 32 key=value within 512 printable characters")]
     Tracestate,
-    /// No `Root=1-…-…`, or fields that X-Ray does not have.
+    /// The X-Ray header has no `Root=1-…-…`, or has unknown fields.
     #[error("the X-Ray header is not Root=1-<8 hex>-<24 hex>, with Parent, Sampled, Self or Lineage")]
     Xray,
 }
 
 impl TraceContext {
-    /// The context out of a request's headers `traceparent`, `tracestate` and `x-amzn-trace-id`. What is malformed is left out, as
-    /// the W3C asks of whoever passes it on.
+    /// Reads the HTTP headers `traceparent`, `tracestate` and `x-amzn-trace-id`. Malformed values
+    /// are dropped, as the W3C specification requires.
     pub fn from_headers<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Self {
         let traceparent = header("traceparent").filter(|text| is_traceparent(text));
-        // The state means nothing without its parent.
+        // tracestate is meaningless without traceparent.
         let tracestate = header("tracestate").filter(|text| traceparent.is_some() && is_tracestate(text));
         let xray = header("x-amzn-trace-id").filter(|text| is_xray(text));
         Self {
@@ -39,7 +39,7 @@ impl TraceContext {
         }
     }
 
-    /// Sets the W3C context.
+    /// Sets the W3C trace context, validated.
     pub fn w3c(mut self, traceparent: &str, tracestate: Option<&str>) -> Result<Self, TraceError> {
         if !is_traceparent(traceparent) {
             return Err(TraceError::Traceparent);
@@ -52,7 +52,8 @@ impl TraceContext {
         Ok(self)
     }
 
-    /// Sets the X-Ray context: the header `X-Amzn-Trace-Id`, or a function's `_X_AMZN_TRACE_ID`.
+    /// Sets the X-Ray trace header, validated: the HTTP header `X-Amzn-Trace-Id` or a Lambda
+    /// function's `_X_AMZN_TRACE_ID`.
     pub fn xray(mut self, header: &str) -> Result<Self, TraceError> {
         if !is_xray(header) {
             return Err(TraceError::Xray);
@@ -81,7 +82,8 @@ fn is_traceparent(text: &str) -> bool {
     };
     let hex = is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
     let zero = |id: &str| id.bytes().all(|digit| digit == b'0');
-    // A later version may add parts, within reason; version 00 has none and ff is no version.
+    // Version 00 has exactly four parts, ff is invalid, and a later version may add parts (bounded
+    // here).
     let rest = if version == "00" { parts.next().is_none() } else { version != "ff" && text.len() <= 128 };
     hex && rest && !zero(trace) && !zero(parent) && is_printable(text)
 }
@@ -136,12 +138,12 @@ mod tests {
     const ROOT: &str = "Root=1-5759e988-bd862e3fe1be46a994272793";
 
     #[test]
-    fn usual_contexts_are_taken_over_unchanged() {
+    fn valid_contexts_are_kept_unchanged() {
         let later = format!("01{}-more", &PARENT[2..]);
         for parent in [PARENT, &later] {
             let context = TraceContext::default().w3c(parent, Some("congo=t61rcWkgMzE, rojo=00f0")).unwrap();
-            let told: Vec<_> = context.attributes().collect();
-            assert_eq!(told, [("traceparent", parent), ("tracestate", "congo=t61rcWkgMzE, rojo=00f0")]);
+            let attributes: Vec<_> = context.attributes().collect();
+            assert_eq!(attributes, [("traceparent", parent), ("tracestate", "congo=t61rcWkgMzE, rojo=00f0")]);
         }
         for rest in ["", ";Parent=53995c3f42cd8ad8;Sampled=1", "; Sampled=?; Lineage=a87bd80c:1|68fd508a:5"] {
             let header = format!("{ROOT}{rest}");
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_requests_headers_the_good_ones_are_taken() {
+    fn malformed_headers_are_dropped() {
         let of = |parent, state, xray| {
             TraceContext::from_headers(|name| match name {
                 "traceparent" => Some(parent),

@@ -1,4 +1,4 @@
-//! Many messages in few calls: within the limits of a call, each with its own result.
+//! `send_all`: batches within the SQS limits, one result per message.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -16,12 +16,13 @@ use http::{Request, Response};
 use serde_json::{Value, json};
 use support::{Producer, key_of, message_for, read};
 
-/// A request as the queue sees it: the body of each entry, and the bytes that count.
-type Seen = Arc<Mutex<Vec<(Vec<String>, usize)>>>;
+/// Per call: the body of each entry, and the size that SQS counts.
+type SeenCalls = Arc<Mutex<Vec<(Vec<String>, usize)>>>;
 
-/// Answers as the queue does, but refuses some entries: those whose body contains `marker`, `times` times, with this code.
-fn refusing(world: &World, marker: &'static str, times: usize, code: &'static str, fault: bool) -> (Answer, Seen) {
-    let (engines, seen) = (world.engines.clone(), Seen::default());
+/// Answers like SQS, but in the first `times` calls refuses, with this code, the entries whose body
+/// contains `marker`.
+fn refusing(world: &World, marker: &'static str, times: usize, code: &'static str, fault: bool) -> (Answer, SeenCalls) {
+    let (engines, seen) = (world.engines.clone(), SeenCalls::default());
     let record = seen.clone();
     let answer = move |request: Request<Bytes>| {
         let (engines, record) = (engines.clone(), record.clone());
@@ -30,8 +31,8 @@ fn refusing(world: &World, marker: &'static str, times: usize, code: &'static st
             if parts.headers["x-amz-target"] != "AmazonSQS.SendMessageBatch" {
                 return engines.call(Request::from_parts(parts, body)).await;
             }
-            let mut asked: Value = serde_json::from_slice(&body).unwrap();
-            let entries = asked["Entries"].as_array().unwrap().clone();
+            let mut request: Value = serde_json::from_slice(&body).unwrap();
+            let entries = request["Entries"].as_array().unwrap().clone();
             let bodies = entries.iter().map(|entry| entry["MessageBody"].as_str().unwrap().to_owned()).collect();
             let bytes = entries.iter().map(counted_bytes).sum();
             let refuses = {
@@ -40,12 +41,12 @@ fn refusing(world: &World, marker: &'static str, times: usize, code: &'static st
                 record.len() <= times
             };
             let refused = |entry: &Value| refuses && entry["MessageBody"].as_str().unwrap().contains(marker);
-            let (refused, taken): (Vec<Value>, Vec<Value>) = entries.into_iter().partition(refused);
+            let (refused, accepted): (Vec<Value>, Vec<Value>) = entries.into_iter().partition(refused);
             let mut answer = json!({"Successful": []});
             let mut response = Response::new(Bytes::new());
-            if !taken.is_empty() {
-                asked["Entries"] = Value::from(taken);
-                response = engines.call(Request::from_parts(parts, Bytes::from(asked.to_string()))).await;
+            if !accepted.is_empty() {
+                request["Entries"] = Value::from(accepted);
+                response = engines.call(Request::from_parts(parts, Bytes::from(request.to_string()))).await;
                 answer = serde_json::from_slice(response.body()).unwrap();
             }
             let refused = refused.iter().map(|entry| json!({"Id": entry["Id"], "Code": code, "SenderFault": fault}));
@@ -72,12 +73,16 @@ fn keyed(n: usize, reason: Reason) -> Message {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_go_in_a_call_each_queue_has_its_own_and_results_are_in_order() {
+async fn batches_hold_ten_messages_of_one_queue_and_keep_order() {
     let producer = Producer::new().await;
     let reason = |n| if n % 3 == 0 { Reason::Prewarm } else { Reason::Changed };
     let messages: Vec<_> = (0..37).map(|n| keyed(n, reason(n))).collect();
     let results = producer.sender.send_all(&messages).await;
-    assert_eq!(producer.calls("SendMessageBatch"), 3 + 2, "24 to the one and 13 to the other queue");
+    assert_eq!(
+        producer.calls("SendMessageBatch"),
+        3 + 2,
+        "24 messages to the main queue, 13 to the low-priority queue"
+    );
     let (main, low) = (producer.main_queue().await, producer.low_priority_queue().await);
     assert_eq!((main.len(), low.len()), (24, 13));
     for (message, result) in messages.iter().zip(&results) {
@@ -92,11 +97,11 @@ async fn ten_go_in_a_call_each_queue_has_its_own_and_results_are_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_stays_below_what_a_call_may_weigh() {
+async fn batch_stays_below_sqs_size_limit() {
     let world = World::new().await;
     let (answer, seen) = refusing(&world, "nothing", 0, "", false);
     let producer = Producer::over(world, answer);
-    // A path that JSON writes six times as long, and a name that counts too.
+    // JSON escapes make the path six times as long, and attributes count too.
     let long = format!("/{}", "\u{1}".repeat(4095));
     let messages: Vec<_> = (0..20).map(|_| Message::path("acme", &long)).collect();
     let sender = producer.sender.clone().producer("x".repeat(5_000), "1");
@@ -108,7 +113,7 @@ async fn a_batch_stays_below_what_a_call_may_weigh() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_batch_only_what_failed_is_repeated() {
+async fn only_failed_entries_of_a_batch_are_retried() {
     let world = World::new().await;
     let (answer, seen) = refusing(&world, "/products/1", 2, "InternalError", false);
     let producer = Producer::over(world, answer);
@@ -118,11 +123,11 @@ async fn of_a_batch_only_what_failed_is_repeated() {
     let sizes: Vec<_> = seen.lock().unwrap().iter().map(|(bodies, _)| bodies.len()).collect();
     assert_eq!(sizes, [5, 3, 3]);
     let calls = seen.lock().unwrap().clone();
-    assert_eq!(calls[0].0[2..], calls[1].0, "the same bytes, the same keys");
+    assert_eq!(calls[0].0[2..], calls[1].0, "retries send the same bytes and keys");
     let received = producer.main_queue().await;
-    let there: HashSet<_> = received.iter().map(key_of).collect();
-    let told: HashSet<_> = results.iter().map(|result| result.as_ref().unwrap().key.to_string()).collect();
-    assert_eq!((received.len(), &there), (5, &told));
+    let received_keys: HashSet<_> = received.iter().map(key_of).collect();
+    let sent_keys: HashSet<_> = results.iter().map(|result| result.as_ref().unwrap().key.to_string()).collect();
+    assert_eq!((received.len(), &received_keys), (5, &sent_keys));
     for (message, result) in messages.iter().zip(results) {
         let sent = result.unwrap();
         let received = received.iter().find(|received| received.message_id() == Some(&sent.message_id)).unwrap();
@@ -131,7 +136,7 @@ async fn of_a_batch_only_what_failed_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_that_is_refused_for_good_is_told_and_takes_no_other_with_it() {
+async fn refused_entry_is_reported_and_others_are_sent() {
     for (code, fault, calls) in [("InvalidMessageContents", true, 1), ("RequestThrottled", true, 4), ("Odd", false, 4)]
     {
         let world = World::new().await;
@@ -149,25 +154,25 @@ async fn an_entry_that_is_refused_for_good_is_told_and_takes_no_other_with_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_whose_answer_is_lost_is_repeated_as_the_same_wishes() {
+async fn batch_with_lost_response_is_retried_under_the_same_keys() {
     let producer = Producer::new().await;
     let sender = producer.sender.clone().retrying(Retry::default());
     producer.inject(On::next("SendMessageBatch"), Fault::LoseResponse);
     let messages: Vec<_> = (0..10).map(|n| message_for(Reason::Changed, &format!("/products/{n}"))).collect();
     let results = sender.send_all(&messages).await;
-    let told: HashSet<_> = results.into_iter().map(|result| result.unwrap().key.to_string()).collect();
+    let sent_keys: HashSet<_> = results.into_iter().map(|result| result.unwrap().key.to_string()).collect();
     let received = producer.main_queue().await;
     assert_eq!(received.len(), 20);
-    assert_eq!(received.iter().map(key_of).collect::<HashSet<_>>(), told);
-    assert_eq!(told.len(), 10);
+    assert_eq!(received.iter().map(key_of).collect::<HashSet<_>>(), sent_keys);
+    assert_eq!(sent_keys.len(), 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_does_not_answer_fails_each_message_of_its_batch() {
+async fn failed_batch_call_fails_each_message() {
     let producer = Producer::new().await;
     producer.inject(On::every("SendMessageBatch"), Fault::FailBefore);
     let messages: Vec<_> = (0..3).map(|n| keyed(n, Reason::Changed)).collect();
-    let sender = producer.sender.clone().retrying(Retry { attempts: 2, ..Retry::default() });
+    let sender = producer.sender.clone().retrying(Retry { max_attempts: 2, ..Retry::default() });
     let results = sender.send_all(&messages).await;
     assert_eq!(results.iter().filter(|result| result.is_err()).count(), 3);
     assert_eq!(producer.calls("SendMessageBatch"), 2);

@@ -1,4 +1,4 @@
-//! What a worker reads from a queue that anybody may write to.
+//! Parsing of untrusted message bodies.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,7 +41,7 @@ fn written_form_is_fixed() {
 }
 
 #[test]
-fn every_wrong_field_is_named() {
+fn every_invalid_field_is_named() {
     use MessageError::*;
     let unknown = |field: &str| UnknownField { field: field.into() };
     let text = |field| WrongType { field, expected: "a string" };
@@ -79,7 +79,7 @@ fn every_wrong_field_is_named() {
 }
 
 #[test]
-fn what_is_not_json_is_refused_with_its_place() {
+fn invalid_json_is_refused() {
     for body in ["", "{", "nonsense", "{\"v\":1}{\"v\":1}", "{\"v\":1,}", "\u{feff}{}"] {
         assert!(matches!(refused(body), MessageError::NotJson { .. }), "{body:?}");
     }
@@ -112,7 +112,7 @@ fn nesting_of_any_depth_is_skipped_without_recursion() {
 }
 
 #[test]
-fn thousands_of_fields_are_refused_by_the_name_of_one() {
+fn thousands_of_unknown_fields_are_refused_by_name() {
     let mut body = String::from("{\"v\":1");
     for n in 0..10_000 {
         body.push_str(&format!(",\"f{n}\":0"));
@@ -122,7 +122,7 @@ fn thousands_of_fields_are_refused_by_the_name_of_one() {
 }
 
 #[test]
-fn error_texts_never_repeat_a_value() {
+fn error_messages_never_contain_values() {
     let secret = "hunter2";
     for body in [
         format!(r#"{{"v":1,"tenant":"a","path":"/","reason":"{secret}"}}"#),
@@ -134,26 +134,26 @@ fn error_texts_never_repeat_a_value() {
 }
 
 #[test]
-fn published_schema_has_the_fields_and_limits_of_the_code() {
+fn published_schema_matches_fields_and_limits() {
     let schema: serde_json::Value = serde_json::from_str(include_str!("../schema/message-v1.json")).unwrap();
     let properties = schema["properties"].as_object().unwrap();
-    let mut names: Vec<&str> = properties.keys().map(String::as_str).collect();
+    let mut fields: Vec<&str> = properties.keys().map(String::as_str).collect();
     let mut expected = FIELDS.to_vec();
-    names.sort_unstable();
+    fields.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(names, expected);
+    assert_eq!(fields, expected);
     assert_eq!(schema["additionalProperties"], false);
     assert_eq!(properties["tenant"]["maxLength"], 64);
     assert_eq!(properties["path"]["maxLength"], MAX_PATH_BYTES);
     assert_eq!(properties["tag"]["maxLength"], MAX_TAG_BYTES);
     assert_eq!(properties["idempotency_key"]["maxLength"], IdempotencyKey::MAX_BYTES);
-    let words: Vec<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-    assert_eq!(properties["reason"]["enum"], serde_json::json!(words));
+    let names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+    assert_eq!(properties["reason"]["enum"], serde_json::json!(names));
 }
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(
+    fn written_message_parses_to_itself(
         tenant in "[a-z0-9_-]{1,64}",
         text in "\\PC{1,200}",
         is_tag: bool,
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn no_body_makes_the_reader_panic(body in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn parsing_never_panics(body in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Message::parse(&body);
     }
 }

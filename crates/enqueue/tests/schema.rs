@@ -1,4 +1,4 @@
-//! The published schema and the parser agree: what other languages check against is what the worker reads.
+//! The published JSON schema agrees with the parser and with what a worker accepts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::LazyLock;
@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use regex_lite::Regex;
 use serde_json::{Value, json};
 
-/// As much of JSON Schema as ours uses. Panics at anything else, so that the schema does not outgrow the test.
+/// Validates the keywords that our schema uses. Panics at any other, so that the schema cannot
+/// outgrow the test.
 fn valid(schema: &Value, value: &Value) -> bool {
     schema.as_object().unwrap().iter().all(|(keyword, rule)| match keyword.as_str() {
         "$schema" | "title" | "description" | "default" => true,
@@ -43,16 +44,16 @@ fn schema() -> Value {
 
 static CONFIG: LazyLock<Config> = LazyLock::new(|| Config::parse(everfresh_testing::CONFIG).unwrap());
 
-/// Mostly good, sometimes bad, sometimes absent.
-fn field(good: Vec<Value>, bad: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
+/// Mostly valid, sometimes invalid, sometimes absent.
+fn field(valid_values: Vec<Value>, invalid_values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
     let some = |values| prop::sample::select(values).prop_map(Some);
-    prop_oneof![8 => some(good), 1 => some(bad), 1 => Just(None)]
+    prop_oneof![8 => some(valid_values), 1 => some(invalid_values), 1 => Just(None)]
 }
 
-/// Mostly absent, else good or bad.
-fn rare_field(good: Vec<Value>, bad: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
+/// Mostly absent, else valid or invalid.
+fn rare_field(valid_values: Vec<Value>, invalid_values: Vec<Value>) -> impl Strategy<Value = Option<Value>> {
     let some = |values| prop::sample::select(values).prop_map(Some);
-    prop_oneof![1 => some(good), 1 => some(bad), 6 => Just(None)]
+    prop_oneof![1 => some(valid_values), 1 => some(invalid_values), 6 => Just(None)]
 }
 
 prop_compose! {
@@ -83,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn what_the_schema_allows_is_read_and_what_a_worker_accepts_is_allowed(body in body()) {
+    fn schema_and_parser_accept_the_same_bodies(body in body()) {
         let allowed = valid(&schema(), &body);
         let read = Message::parse(body.to_string().as_bytes());
         prop_assert!(!allowed || read.is_ok(), "{body}: {read:?}");
@@ -92,14 +93,14 @@ proptest! {
     }
 
     #[test]
-    fn what_this_crate_writes_for_a_tenants_page_is_allowed(path in "/[a-z0-9/?=&%\"\\\\é-]{0,60}") {
+    fn written_messages_match_the_schema(path in "/[a-z0-9/?=&%\"\\\\é-]{0,60}") {
         let json = Message::path("acme", path).to_json().unwrap();
         prop_assert!(valid(&schema(), &serde_json::from_str(&json).unwrap()), "{json}");
     }
 }
 
 #[test]
-fn the_generated_bodies_are_of_every_kind() {
+fn generated_bodies_are_both_valid_and_invalid() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let bodies: Vec<_> = (0..4_000).map(|_| body().new_tree(&mut runner).unwrap().current()).collect();

@@ -1,4 +1,4 @@
-//! One message, and what travels beside it.
+//! `send`: one message and its attributes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -13,7 +13,7 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const ROOT: &str = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1";
 
 #[tokio::test(start_paused = true)]
-async fn a_message_carries_its_tenant_as_group_and_who_sent_it_under_which_contract() {
+async fn message_carries_tenant_group_producer_and_contract_version() {
     let producer = Producer::new().await;
     let sender = producer.sender.clone().producer("shop", "1.4.2");
     let sent = sender.send(&Message::path("acme", PAGE)).await.unwrap();
@@ -27,12 +27,12 @@ async fn a_message_carries_its_tenant_as_group_and_who_sent_it_under_which_contr
         assert_eq!(attribute(message, "everfresh-contract"), Some("1"));
     }
     assert_eq!(Some(sent.message_id.as_str()), one.message_id());
-    assert_eq!(sent.key.as_str(), sent.message_id, "nothing repeats it, so the queue's name for it is enough");
-    assert_eq!(read(one), Message::path("acme", PAGE), "nothing was added");
+    assert_eq!(sent.key.as_str(), sent.message_id, "without retries the message id is the key");
+    assert_eq!(read(one), Message::path("acme", PAGE), "the body is unchanged");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trace_travels_with_a_message_also_to_the_dead_letter_queue() {
+async fn trace_context_reaches_the_dead_letter_queue() {
     let producer = Producer::new().await;
     let context = TraceContext::default().w3c(PARENT, Some("congo=t61")).unwrap().xray(ROOT).unwrap();
     let traced = producer.sender.traced(context);
@@ -46,16 +46,20 @@ async fn a_trace_travels_with_a_message_also_to_the_dead_letter_queue() {
         assert_eq!(attribute(&received[at], "tracestate"), Some("congo=t61"));
         assert_eq!(xray(at), Some(ROOT));
     }
-    assert_eq!((attribute(&received[1], "traceparent"), xray(1)), (None, None), "the sender itself has no trace");
+    assert_eq!(
+        (attribute(&received[1], "traceparent"), xray(1)),
+        (None, None),
+        "the untraced sender adds no trace context"
+    );
     pause(500).await;
     producer.world.sandbox().await.turn().await;
-    let letters = producer.world.dead_letters().await;
-    assert_eq!(letters.len(), 3);
-    assert_eq!(letters.iter().filter(|letter| attribute(letter, "traceparent") == Some(PARENT)).count(), 2);
+    let rejected = producer.world.dead_letters().await;
+    assert_eq!(rejected.len(), 3);
+    assert_eq!(rejected.iter().filter(|message| attribute(message, "traceparent") == Some(PARENT)).count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn warming_a_page_again_after_the_same_deployment_costs_no_render() {
+async fn prewarming_twice_per_deployment_renders_once() {
     let producer = Producer::new().await;
     let warm = |deployment| message_for(Reason::Prewarm, PAGE).with_prewarm_key(deployment, "p1").unwrap();
     let sent = producer.sender.send(&warm(1)).await.unwrap();
@@ -65,7 +69,7 @@ async fn warming_a_page_again_after_the_same_deployment_costs_no_render() {
     let keys: Vec<_> = received.iter().map(support::key_of).collect();
     assert_eq!((keys[0] == keys[1], keys[0] == keys[2]), (true, false));
     assert_eq!(sent.key.as_str(), keys[0]);
-    // Who knows the canonical page has the same key.
+    // The page hash gives the same key.
     let page = PageHash::of(&CanonicalPath::stored(PAGE).unwrap());
     assert_eq!(prewarm_key(&page.to_string(), 1, "p1"), sent.key);
     // Not to the low-priority queue, which the sandbox does not read.
@@ -76,23 +80,23 @@ async fn warming_a_page_again_after_the_same_deployment_costs_no_render() {
         sandbox.turn().await;
         pause(100).await;
     }
-    assert_eq!(world.origin.renders(), 1, "stale by then, and yet the same wish");
+    assert_eq!(world.origin.renders(), 1, "stale by then, but the same request");
     assert_eq!(world.status(PAGE, &keys[0]).await, "COMPLETED");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_worker_or_queue_would_take_is_refused_before_it_is_sent() {
+async fn invalid_and_oversized_messages_are_refused_before_sending() {
     let producer = Producer::new().await;
     let no_tenant = producer.sender.send(&Message::path("", PAGE)).await.unwrap_err();
     assert!(matches!(no_tenant, SendError::Message(MessageError::Empty { field: "tenant" })), "{no_tenant}");
-    let talkative = producer.sender.clone().producer("x".repeat(256 * 1024), "1");
-    let too_large = talkative.send(&Message::path("acme", PAGE)).await.unwrap_err();
+    let oversized = producer.sender.clone().producer("x".repeat(256 * 1024), "1");
+    let too_large = oversized.send(&Message::path("acme", PAGE)).await.unwrap_err();
     assert!(matches!(too_large, SendError::Message(MessageError::TooLarge { .. })), "{too_large}");
     assert_eq!(producer.calls("SendMessage"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_messages_own_key_is_the_requests() {
+async fn request_is_handled_under_the_messages_key() {
     let producer = Producer::new().await;
     let key = IdempotencyKey::parse("order-42").unwrap();
     let message = Message { idempotency_key: Some(key.clone()), ..Message::path("acme", PAGE) };

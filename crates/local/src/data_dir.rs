@@ -1,4 +1,4 @@
-//! The data folder of local mode: what is in it, who may use it, and which format it has.
+//! The data folder of local mode: its files, its lock and its format.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -6,81 +6,60 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Raised whenever a newer Everfresh could not read what an older one wrote.
+/// Raised when a newer Everfresh cannot read the data of an older one.
 const FORMAT: u32 = 1;
 
-/// What the file `format` begins with. Others have files of that name too.
-const OURS: &str = "everfresh data format ";
+/// Marks a file named `format` as Everfresh's: other programs use that name too.
+const FORMAT_PREFIX: &str = "everfresh data format ";
 
-/// In bytes: far more than any Everfresh writes there.
-const LONGEST_FORMAT: u64 = 1_024;
+/// Far more than Everfresh writes to that file.
+const MAX_FORMAT_BYTES: u64 = 1_024;
 
-/// One file per engine.
+/// Database files of the engines.
 const ENGINES: [&str; 3] = ["dynamodb.db", "s3.db", "sqs.db"];
 
 /// Where `dev` writes the endpoints that the other commands read.
 const ENDPOINTS: &str = "endpoints.json";
-/// Where they are until they are written whole.
+/// Written first, then renamed to [`ENDPOINTS`].
 const ENDPOINTS_DRAFT: &str = "endpoints.json.new";
 
-/// A folder that this process alone uses, until the value is dropped.
+/// A data folder, locked for this process until the value is dropped.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    // Held for its lock, which the operating system lifts when the process ends, however it ends.
+    // Held for its lock, which the operating system releases when the process ends.
     _lock: File,
 }
 
-/// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// Another process holds the folder's lock.
     #[error("{} is in use by another `everfresh dev`: stop that one, or choose another folder with --data", path.display())]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The folder was written by an Everfresh of another format.
+    InUse { path: PathBuf },
     #[error(
-        "{} has data format {found} and this Everfresh uses format {FORMAT}: start over with --fresh (deletes its data), or choose another folder with --data",
+        "{} has data format {found}, but this version of Everfresh uses format {FORMAT}: delete its data with --fresh, or choose another folder with --data",
         path.display()
     )]
-    OtherFormat {
-        /// The folder.
-        path: PathBuf,
-        /// The format it says it has.
-        found: String,
-    },
-    /// The folder holds something else. It is left alone, `--fresh` or not.
+    OtherFormat { path: PathBuf, found: String },
+    /// The folder holds foreign files. It is never touched, not even with `--fresh`.
     #[error(
-        "{} holds files that are not Everfresh's and is left as it is, with --fresh too: choose an empty or new folder with --data",
+        "{} holds files that are not Everfresh's and is not used, not even with --fresh: choose an empty or new folder with --data",
         path.display()
     )]
-    NotOurs {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// Something stands where one of the folder's files must be: a pipe, a socket, a device or a folder.
+    NotOurs { path: PathBuf },
+    /// A pipe, socket, device or folder has the name of one of the folder's files.
     #[error("{} is {found}, not a file: move it away, or choose another folder with --data", path.display())]
-    NotAFile {
-        /// Its path.
-        path: PathBuf,
-        /// What it is.
-        found: &'static str,
-    },
-    /// The file system refused.
+    NotAFile { path: PathBuf, found: &'static str },
     #[error("cannot use {} as data folder", path.display())]
     Io {
-        /// The file or folder.
         path: PathBuf,
-        /// What the file system said.
         #[source]
         source: io::Error,
     },
 }
 
 impl DataDir {
-    /// Opens the folder, making it if need be. With `fresh`, what an earlier run left in it is deleted first.
+    /// Opens and locks the folder, and creates it if it does not exist. With `fresh`, the data of
+    /// earlier runs is deleted.
     pub fn open(path: impl Into<PathBuf>, fresh: bool) -> Result<Self, DataDirError> {
         let path = path.into();
         let io_error = |source| DataDirError::Io { path: path.clone(), source };
@@ -93,48 +72,46 @@ impl DataDir {
         }
         let lock = lock(&path)?;
         if is_new || fresh {
-            ignore(&path).map_err(io_error)?;
-            // Before anything is deleted: half a start must leave a folder that is still ours.
-            fs::write(path.join("format"), format!("{OURS}{FORMAT}\n")).map_err(io_error)?;
+            write_gitignore(&path).map_err(io_error)?;
+            // Before anything is deleted: after an interrupted start the folder must still be
+            // recognized as Everfresh's.
+            fs::write(path.join("format"), format!("{FORMAT_PREFIX}{FORMAT}\n")).map_err(io_error)?;
             clear(&path).map_err(io_error)?;
         } else if let Some(found) = found.filter(|found| *found != FORMAT.to_string()) {
             return Err(DataDirError::OtherFormat { path, found: found.escape_debug().to_string() });
         }
-        // The address of a run that has ended would send commands to whoever listens there now.
-        remove_if_there(&path.join(ENDPOINTS)).map_err(io_error)?;
+        // The endpoints of an earlier run could point to another program's port by now.
+        remove_if_exists(&path.join(ENDPOINTS)).map_err(io_error)?;
         Ok(Self { path, _lock: lock })
     }
 
-    /// A file inside the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file that says where the engines of a running `dev` answer.
+    /// The file with the endpoints of a running `dev`.
     pub fn endpoints_file(path: &Path) -> PathBuf {
         path.join(ENDPOINTS)
     }
 
-    /// Says where they answer, whole or not at all: another command may be reading.
+    /// Writes the endpoints atomically: another command may be reading them.
     pub fn write_endpoints(&self, json: &[u8]) -> Result<(), DataDirError> {
         let draft = self.file(ENDPOINTS_DRAFT);
         fs::write(&draft, json).map_err(io_error(&draft))?;
         fs::rename(&draft, self.file(ENDPOINTS)).map_err(io_error(&draft))
     }
 
-    /// What that file says.
     pub fn read_endpoints(path: &Path) -> Result<String, DataDirError> {
         let file = Self::endpoints_file(path);
         is_file(&file)?;
         fs::read_to_string(&file).map_err(io_error(&file))
     }
 
-    /// Whether a process holds the folder now. A folder that does not exist is not held.
+    /// Whether another process has locked the folder. False if it does not exist.
     pub fn is_in_use(path: &Path) -> bool {
         check_files(path).is_ok()
             && matches!(format_of(path), Ok(Some(_)))
@@ -144,7 +121,7 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        // Nothing answers there any more. If the file stays, the next start removes it.
+        // If this fails, the next start removes the file.
         let _ = fs::remove_file(self.file(ENDPOINTS));
     }
 }
@@ -153,7 +130,7 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     let lock_path = path.join("lock");
     let io_error = |source| DataDirError::Io { path: lock_path.clone(), source };
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(io_error)?;
-    // A command that looks whether `dev` runs holds the lock for a moment: that is no reason to refuse a start.
+    // `is_in_use` of another command holds the lock for a moment, which must not fail a start.
     for _ in 0..5 {
         match file.try_lock() {
             Ok(()) => return Ok(file),
@@ -164,20 +141,22 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     Err(DataDirError::InUse { path: path.to_owned() })
 }
 
-/// Whether there is nothing in the folder yet. A lone lock file is what an interrupted first start leaves, or an empty `format` too.
+/// Whether the folder is new. An interrupted first start leaves a lock file, and perhaps an empty
+/// `format`.
 fn is_empty(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let name = entry.file_name();
-        let begun = name == "format" && entry.metadata()?.len() == 0;
-        if name != "lock" && name != ".gitignore" && !begun {
+        let is_unwritten = name == "format" && entry.metadata()?.len() == 0;
+        if name != "lock" && name != ".gitignore" && !is_unwritten {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Refuses a folder in which one of our files is no file, before any of them is opened: to open a pipe may take for ever.
+/// Refuses a folder in which one of our files is not a regular file, before any is opened: opening
+/// a named pipe can block forever.
 fn check_files(path: &Path) -> Result<(), DataDirError> {
     let engines = ENGINES.iter().flat_map(|engine| ["", "-wal", "-shm"].map(|suffix| format!("{engine}{suffix}")));
     let others = ["format", "lock", ".gitignore", ENDPOINTS, ENDPOINTS_DRAFT].map(str::to_owned);
@@ -187,7 +166,7 @@ fn check_files(path: &Path) -> Result<(), DataDirError> {
     Ok(())
 }
 
-/// Whether there is a file, or a link to one. Anything else of that name is refused.
+/// Whether there is a regular file, or a link to one. Anything else of that name is an error.
 fn is_file(path: &Path) -> Result<bool, DataDirError> {
     let kind = match fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -208,8 +187,8 @@ fn io_error(path: &Path) -> impl Fn(io::Error) -> DataDirError {
     move |source| DataDirError::Io { path: path.to_owned(), source }
 }
 
-/// The format that the folder says it has; none if it is not ours. The first Everfreshes wrote the bare number, which is no proof
-/// without the engines' files beside it.
+/// The folder's format, or `None` if it is not an Everfresh data folder. Early versions wrote the
+/// bare number, which counts only if the engines' files are there too.
 fn format_of(path: &Path) -> Result<Option<String>, DataDirError> {
     let file = path.join("format");
     if !is_file(&file)? {
@@ -217,17 +196,17 @@ fn format_of(path: &Path) -> Result<Option<String>, DataDirError> {
     }
     let mut bytes = Vec::new();
     let open = File::open(&file).map_err(io_error(&file))?;
-    // A longer one is not ours, however long it is.
-    open.take(LONGEST_FORMAT + 1).read_to_end(&mut bytes).map_err(io_error(&file))?;
-    let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= LONGEST_FORMAT).unwrap_or_default();
+    // A longer file is not ours; never read more than this.
+    open.take(MAX_FORMAT_BYTES + 1).read_to_end(&mut bytes).map_err(io_error(&file))?;
+    let text = String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= MAX_FORMAT_BYTES).unwrap_or_default();
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let by_number = || (is_number && ENGINES.iter().all(|engine| path.join(engine).exists())).then_some(text);
-    Ok(text.strip_prefix(OURS).or_else(by_number).map(str::to_owned))
+    Ok(text.strip_prefix(FORMAT_PREFIX).or_else(by_number).map(str::to_owned))
 }
 
-/// What is in here is nobody's source code. Who has said so in other words knows better.
-fn ignore(path: &Path) -> io::Result<()> {
+/// Keeps the folder out of Git. An existing `.gitignore` is the user's and is kept.
+fn write_gitignore(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).open(path.join(".gitignore")) {
         Ok(mut file) => file.write_all(b"*\n"),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -235,17 +214,17 @@ fn ignore(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Deletes what the engines wrote, and only that: the lock stays, for it is held.
+/// Deletes the engines' files and nothing else.
 fn clear(path: &Path) -> io::Result<()> {
     for engine in ENGINES {
         for suffix in ["", "-wal", "-shm"] {
-            remove_if_there(&path.join(format!("{engine}{suffix}")))?;
+            remove_if_exists(&path.join(format!("{engine}{suffix}")))?;
         }
     }
     Ok(())
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
+fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
@@ -257,53 +236,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_in_use_is_refused_and_free_again_once_dropped() {
+    fn folder_in_use_is_refused_until_released() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
         let first = DataDir::open(&path, false).unwrap();
         assert!(DataDir::is_in_use(&path));
-        let refusal = DataDir::open(&path, false).unwrap_err();
-        assert!(matches!(refusal, DataDirError::InUse { .. }));
-        assert!(refusal.to_string().contains("--data"), "{refusal}");
+        let error = DataDir::open(&path, false).unwrap_err();
+        assert!(matches!(error, DataDirError::InUse { .. }));
+        assert!(error.to_string().contains("--data"), "{error}");
         drop(first);
         assert!(!DataDir::is_in_use(&path));
         DataDir::open(&path, false).unwrap();
     }
 
     #[test]
-    fn a_folder_of_an_older_format_is_refused_until_fresh() {
+    fn older_format_is_refused_without_fresh() {
         let dir = tempfile::tempdir().unwrap();
         drop(DataDir::open(dir.path(), false).unwrap());
         fs::write(dir.path().join("format"), "everfresh data format 0\n").unwrap();
-        let refusal = DataDir::open(dir.path(), false).unwrap_err();
-        assert!(refusal.to_string().contains("format 0") && refusal.to_string().contains("--fresh"), "{refusal}");
+        let error = DataDir::open(dir.path(), false).unwrap_err();
+        assert!(error.to_string().contains("format 0") && error.to_string().contains("--fresh"), "{error}");
         DataDir::open(dir.path(), true).unwrap();
     }
 
     #[test]
-    fn a_folder_with_someone_elses_files_is_left_alone_even_with_fresh() {
+    fn folder_with_foreign_files_is_never_touched() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("thesis.txt"), "years of work").unwrap();
+        fs::write(dir.path().join("notes.txt"), "user data").unwrap();
         for fresh in [false, true] {
-            let refusal = DataDir::open(dir.path(), fresh).unwrap_err();
-            assert!(matches!(refusal, DataDirError::NotOurs { .. }));
+            let error = DataDir::open(dir.path(), fresh).unwrap_err();
+            assert!(matches!(error, DataDirError::NotOurs { .. }));
         }
-        assert_eq!(fs::read_to_string(dir.path().join("thesis.txt")).unwrap(), "years of work");
+        assert_eq!(fs::read_to_string(dir.path().join("notes.txt")).unwrap(), "user data");
         assert!(!dir.path().join("lock").exists());
     }
 
     #[test]
-    fn a_file_named_format_makes_no_folder_ours() {
+    fn foreign_file_named_format_is_not_ours() {
         for format in ["mp3\n", "1\n", "", "everfresh\n"] {
             let dir = tempfile::tempdir().unwrap();
-            let files = [("format", format), ("dynamodb.db", "years of work"), (".gitignore", "/target\n")];
+            let files = [("format", format), ("dynamodb.db", "user data"), (".gitignore", "/target\n")];
             for (name, text) in files {
                 fs::write(dir.path().join(name), text).unwrap();
             }
             for fresh in [false, true] {
-                let refusal = DataDir::open(dir.path(), fresh).unwrap_err();
-                assert!(matches!(refusal, DataDirError::NotOurs { .. }), "{format:?}: {refusal}");
-                assert!(refusal.to_string().contains("--fresh"), "{refusal}");
+                let error = DataDir::open(dir.path(), fresh).unwrap_err();
+                assert!(matches!(error, DataDirError::NotOurs { .. }), "{format:?}: {error}");
+                assert!(error.to_string().contains("--fresh"), "{error}");
             }
             assert!(!DataDir::is_in_use(dir.path()));
             for (name, text) in files {
@@ -314,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_by_name_and_not_waited_for() {
+    fn special_files_are_refused_without_blocking() {
         let make_pipe = |path: &Path| {
             assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
         };
@@ -331,15 +310,15 @@ mod tests {
             (make_device, "is a device, not a file"),
         ];
         for name in ["format", "lock", "sqs.db", "endpoints.json", "endpoints.json.new"] {
-            for (make, words) in kinds {
+            for (make, expected) in kinds {
                 let dir = tempfile::tempdir().unwrap();
                 drop(DataDir::open(dir.path(), false).unwrap());
                 let file = dir.path().join(name);
                 let _ = fs::remove_file(&file);
                 make(&file);
                 for fresh in [false, true] {
-                    let refusal = DataDir::open(dir.path(), fresh).unwrap_err().to_string();
-                    assert!(refusal.contains(words) && refusal.contains(file.to_str().unwrap()), "{refusal}");
+                    let error = DataDir::open(dir.path(), fresh).unwrap_err().to_string();
+                    assert!(error.contains(expected) && error.contains(file.to_str().unwrap()), "{error}");
                 }
                 assert!(!DataDir::is_in_use(dir.path()));
             }
@@ -347,16 +326,16 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_format_is_not_ours_and_not_read() {
+    fn huge_format_file_is_refused_unread() {
         let dir = tempfile::tempdir().unwrap();
         let file = File::create(dir.path().join("format")).unwrap();
-        // It has no blocks on the disk, and would not fit into memory.
+        // A sparse file, too large for memory.
         file.set_len(1 << 42).unwrap();
         assert!(matches!(DataDir::open(dir.path(), false).unwrap_err(), DataDirError::NotOurs { .. }));
     }
 
     #[test]
-    fn a_gitignore_of_the_users_stays() {
+    fn existing_gitignore_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(".gitignore");
         fs::write(&file, "!demo/\n").unwrap();
@@ -367,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_from_before_the_format_had_a_name_is_still_ours() {
+    fn folder_with_bare_format_number_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
         for engine in ENGINES {
             fs::write(dir.path().join(engine), "").unwrap();
@@ -377,11 +356,11 @@ mod tests {
             drop(DataDir::open(dir.path(), fresh).unwrap());
         }
         assert!(ENGINES.iter().all(|engine| !dir.path().join(engine).exists()));
-        assert!(fs::read_to_string(dir.path().join("format")).unwrap().starts_with(OURS));
+        assert!(fs::read_to_string(dir.path().join("format")).unwrap().starts_with(FORMAT_PREFIX));
     }
 
     #[test]
-    fn an_interrupted_first_start_does_not_spoil_the_folder() {
+    fn folder_of_an_interrupted_first_start_is_usable() {
         for left in [&["lock"][..], &["lock", "format"]] {
             let dir = tempfile::tempdir().unwrap();
             for name in left {
@@ -392,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_an_earlier_run_are_forgotten() {
+    fn endpoints_of_an_earlier_run_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         drop(DataDir::open(dir.path(), false).unwrap());
         let stale = DataDir::endpoints_file(dir.path());

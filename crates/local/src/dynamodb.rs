@@ -27,17 +27,17 @@ const TARGET_PREFIX: &str = "DynamoDB_20120810.";
 #[derive(Clone)]
 pub struct DynamoDb {
     database: Database,
-    /// Tables' keys, as long as no table is made or deleted.
+    /// Cached keys of the tables. Cleared when a table is created or deleted.
     schemas: Arc<Mutex<HashMap<String, Schema>>>,
 }
 
 impl DynamoDb {
-    /// An empty database in memory that reads the time from `clock`.
+    /// An empty database in memory, on `clock`.
     pub fn memory(clock: &Clock) -> Result<Self, DynoxideError> {
         Ok(Self::over(Database::memory_with_clock(Arc::new(EngineClock(clock.clone())))?))
     }
 
-    /// A database in a file. Its TTL sweep goes by the machine's clock.
+    /// A database in a file. Its TTL sweep uses the system clock.
     pub fn open(path: &Path) -> Result<Self, DynoxideError> {
         Ok(Self::over(Database::new(&path.to_string_lossy())?))
     }
@@ -46,12 +46,12 @@ impl DynamoDb {
         Self { database, schemas: Arc::default() }
     }
 
-    /// Deletes what is past its `ttl`, as DynamoDB does sooner or later. Returns how many items went.
+    /// Deletes items past their `ttl`, as DynamoDB does eventually. Returns how many.
     pub fn sweep_ttl(&self) -> Result<usize, DynoxideError> {
         self.database.sweep_ttl()
     }
 
-    /// Answers one request. It runs on the caller's thread until it is done.
+    /// Answers one request. Blocks the calling thread.
     pub(crate) fn call(&self, headers: &HeaderMap, body: &[u8]) -> Response<Bytes> {
         let operation =
             headers.get("x-amz-target").and_then(|v| v.to_str().ok()).and_then(|t| t.strip_prefix(TARGET_PREFIX));
@@ -89,17 +89,17 @@ impl DynamoDb {
         }
     }
 
-    /// Refuses what the engine would take and DynamoDB would not.
+    /// Refuses requests that the engine accepts and DynamoDB does not.
     fn check(&self, operation: &str, body: &[u8]) -> dynoxide::Result<()> {
         if matches!(operation, "CreateTable" | "DeleteTable") {
             self.schemas().clear();
         }
-        // What is no JSON the engine refuses.
+        // The engine itself refuses invalid JSON.
         let request: Value = serde_json::from_slice(body).unwrap_or_default();
         validation::check(operation, &request, |table| self.schema(table))
     }
 
-    /// The keys of a table; none if there is no such table, which the engine refuses.
+    /// The keys of a table; `None` if it does not exist, which the engine itself refuses.
     fn schema(&self, table: &str) -> Option<Schema> {
         if let Some(known) = self.schemas().get(table) {
             return Some(known.clone());
@@ -122,17 +122,18 @@ impl fmt::Debug for DynamoDb {
     }
 }
 
-fn run<Request: DeserializeOwned, Answer: Serialize>(
+fn run<Request: DeserializeOwned, Output: Serialize>(
     body: &[u8],
-    operation: impl FnOnce(Request) -> dynoxide::Result<Answer>,
+    operation: impl FnOnce(Request) -> dynoxide::Result<Output>,
 ) -> dynoxide::Result<Vec<u8>> {
-    let request = serde_json::from_slice(body).map_err(|error| unreadable(&error))?;
-    let answer = operation(request)?;
-    serde_json::to_vec(&answer).map_err(|e| DynoxideError::InternalServerError(e.to_string()))
+    let request = serde_json::from_slice(body).map_err(|error| parse_error(&error))?;
+    let output = operation(request)?;
+    serde_json::to_vec(&output).map_err(|e| DynoxideError::InternalServerError(e.to_string()))
 }
 
-/// The engine checks some values while it reads the request, and marks what DynamoDB calls invalid rather than unreadable.
-fn unreadable(error: &serde_json::Error) -> DynoxideError {
+/// The engine validates some values while it parses. It marks with a prefix what DynamoDB reports
+/// as a ValidationException.
+fn parse_error(error: &serde_json::Error) -> DynoxideError {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = error.to_string();
     let text = text.strip_suffix(&place).unwrap_or(&text);
@@ -153,7 +154,6 @@ fn respond(status: u16, json: Vec<u8>) -> Response<Bytes> {
     response
 }
 
-/// The engine's view of our clock.
 struct EngineClock(Clock);
 
 impl dynoxide::storage_backend::Clock for EngineClock {

@@ -1,4 +1,4 @@
-//! The engines together.
+//! DynamoDB, S3, SQS and the notification services behind one entry point.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::s3::S3;
 use crate::sqs::{Sqs, SqsOpenError};
 use crate::subscribers::{Subscriber, Subscribers};
 
-/// DynamoDB, S3 and SQS, and those who are told after a commit. Clones share their data.
+/// DynamoDB, S3, SQS, CloudFront, EventBridge and SNS. Clones share their data.
 #[derive(Clone, Debug)]
 pub struct Engines {
     dynamodb: DynamoDb,
@@ -22,39 +22,30 @@ pub struct Engines {
     clock: Clock,
 }
 
-/// A service that a request can be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Service {
-    /// The ledger's.
     DynamoDb,
-    /// The artifacts'.
     S3,
-    /// The queues'.
     Sqs,
-    /// The CDN's.
     CloudFront,
-    /// The event bus's.
     EventBridge,
-    /// The topic's, and whatever else speaks AWS's Query protocol, which is refused there.
+    /// SNS, and every other request in the AWS Query protocol, which is refused there.
     Sns,
 }
 
-/// Why the engines did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The embedded DynamoDB.
     #[error("opening the embedded DynamoDB")]
     DynamoDb(#[from] dynoxide::DynoxideError),
-    /// The embedded S3.
     #[error("opening the embedded S3")]
     S3(#[from] rusqlite::Error),
-    /// The embedded SQS.
     #[error("opening the embedded SQS")]
     Sqs(#[from] SqsOpenError),
 }
 
 impl Engines {
-    /// Empty engines in memory, on `clock`. Must be called inside a Tokio runtime: the queues live on it.
+    /// Empty engines in memory, on `clock`. Must be called inside a Tokio runtime, which the queues
+    /// use.
     pub async fn memory(clock: Clock) -> Result<Self, OpenError> {
         Ok(Self {
             dynamodb: DynamoDb::memory(&clock)?,
@@ -65,7 +56,8 @@ impl Engines {
         })
     }
 
-    /// Engines over what `dir` holds. `port` is where other processes will reach them, which queue URLs name.
+    /// Engines with the data in `dir`. `port` is the gateway's port, which is part of the queue
+    /// URLs.
     pub async fn open(dir: &DataDir, port: u16) -> Result<Self, OpenError> {
         let clock = Clock::system();
         Ok(Self {
@@ -77,29 +69,28 @@ impl Engines {
         })
     }
 
-    /// Deletes what is past its `ttl` now. Returns how many items went.
+    /// Deletes items past their `ttl`. Returns how many.
     pub fn sweep_ttl(&self) -> Result<usize, OpenError> {
         Ok(self.dynamodb.sweep_ttl()?)
     }
 
-    /// Sweeps once per `interval`, for as long as it is polled.
+    /// Calls [`Engines::sweep_ttl`] once per `interval`, forever.
     pub async fn sweep_ttl_every(&self, interval: Duration) {
         loop {
             tokio::time::sleep(interval).await;
             match self.sweep_ttl() {
                 Ok(0) => {}
-                Ok(items) => tracing::debug!(items, "swept items past their ttl"),
-                Err(error) => tracing::warn!(%error, "the ttl sweep failed and will be tried again"),
+                Ok(items) => tracing::debug!(items, "DynamoDB TTL sweep deleted expired items"),
+                Err(error) => tracing::warn!(%error, "DynamoDB TTL sweep failed; retried at the next interval"),
             }
         }
     }
 
-    /// Those who are told after a commit.
     pub fn subscribers(&self) -> &Subscribers {
         &self.subscribers
     }
 
-    /// Answers one request of any of the services, dated by the engines' clock.
+    /// Answers one request to any of the services. `Date` is taken from the engines' clock.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
         let mut response = match Service::of(&request) {
             Service::DynamoDb => self.dynamodb.call(request.headers(), request.body()),
@@ -108,22 +99,22 @@ impl Engines {
                 self.sqs.call(&parts.headers, body).await
             }
             Service::S3 => self.s3.call(request).await,
-            Service::CloudFront => self.tell(Subscriber::CloudFront, &request),
-            Service::EventBridge => self.tell(Subscriber::EventBridge, &request),
-            Service::Sns => self.tell(Subscriber::Sns, &request),
+            Service::CloudFront => self.notify(Subscriber::CloudFront, &request),
+            Service::EventBridge => self.notify(Subscriber::EventBridge, &request),
+            Service::Sns => self.notify(Subscriber::Sns, &request),
         };
         response.headers_mut().insert(http::header::DATE, http_date(self.clock.now()));
         response
     }
 
-    fn tell(&self, subscriber: Subscriber, request: &Request<Bytes>) -> Response<Bytes> {
+    fn notify(&self, subscriber: Subscriber, request: &Request<Bytes>) -> Response<Bytes> {
         self.subscribers.call(subscriber, request.body(), self.clock.now_ms())
     }
 }
 
 impl Service {
-    /// Most name their operation in a header. The rest is S3, which is addressed by path, but for a form (no page is uploaded by POST) and
-    /// for CloudFront's paths, which begin with the date of its API.
+    /// JSON protocols name the operation in a header. A form is the Query protocol (Everfresh
+    /// uploads nothing by POST), and CloudFront's paths begin with its API version. The rest is S3.
     pub fn of<T>(request: &Request<T>) -> Self {
         let header = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
         match header("x-amz-target") {
@@ -137,7 +128,7 @@ impl Service {
     }
 }
 
-/// Older clients name a character set behind it.
+/// Older clients append a charset.
 fn is_form(content_type: &[u8]) -> bool {
     let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
     media_type.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")

@@ -1,6 +1,7 @@
-//! What Lambda's SQS event source mapping does, on one machine: it polls, gathers a batch, invokes a handler, and deletes what the
-//! handler did not report as failed. What failed becomes visible again when its visibility time-out ends, and after too many
-//! receives SQS itself moves it to the dead-letter queue.
+//! Works like Lambda's SQS event source mapping: polls, gathers a batch, invokes a handler, and
+//! deletes the messages that the handler did not report as failed. A failed message becomes visible
+//! again after its visibility timeout, and after too many receives SQS moves it to the dead-letter
+//! queue.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -15,36 +16,33 @@ use tokio::time::{Instant, timeout};
 
 use crate::REGION;
 
-/// A queue, a function, and how the one feeds the other.
 #[derive(Clone, Debug)]
 pub struct EventSource {
-    /// The client that polls and deletes.
     pub sqs: aws_sdk_sqs::Client,
-    /// The queue that is polled.
     pub queue_url: String,
-    /// The name that the function sees as the event's source.
+    /// `eventSourceARN` of the records.
     pub queue_arn: String,
-    /// At most this many records in one invocation.
+    /// Maximum number of records per invocation.
     pub batch_size: usize,
-    /// How long to gather a batch once its first record is there. Zero: what one poll brings.
+    /// Batching window after the first record. Zero: one poll per batch.
     pub window: Duration,
-    /// The function's time-out. An invocation that takes longer is killed where it stands.
+    /// Function timeout. An invocation that takes longer is aborted.
     pub time_out: Duration,
-    /// At most this many invocations at once.
+    /// Maximum number of concurrent invocations.
     pub concurrency: usize,
 }
 
-/// One poll or long poll cannot bring more.
+/// SQS limit of messages per receive.
 const MAX_RECEIVE: usize = 10;
 
-/// SQS's own limit.
-const LONGEST_POLL: Duration = Duration::from_secs(20);
+/// SQS limit of a long poll.
+const MAX_POLL: Duration = Duration::from_secs(20);
 
 impl EventSource {
-    /// Polls and invokes until `stop` turns true, then finishes the invocations under way.
+    /// Polls and invokes until `stop` turns true, then finishes the running invocations.
     ///
-    /// `handler` gets the event and the time that is left for it. A panic, a time-out or an error fails the whole batch, as a
-    /// function's crash does.
+    /// `handler` gets the event and the function timeout. A panic, a timeout or an error fails the
+    /// whole batch, as a crash of the function does.
     pub async fn run<Handler, Answer, Failure>(&self, handler: Handler, stop: watch::Receiver<bool>)
     where
         Handler: Fn(SqsEvent, Duration) -> Answer + Clone + Send + 'static,
@@ -64,16 +62,16 @@ impl EventSource {
         loop {
             let batch = tokio::select! {
                 biased;
-                // An error means that nobody can stop us any more: then the process is ending.
+                // An error means that the sender is dropped: the process is ending.
                 _ = stop.wait_for(|stop| *stop) => return,
-                batch = self.gather(LONGEST_POLL) => batch,
+                batch = self.gather(MAX_POLL) => batch,
             };
             self.invoke(batch, &handler).await;
         }
     }
 
-    /// One turn of the loop without waiting: takes what is there, invokes the handler with it, and deletes what it did not report.
-    /// Returns how many records there were.
+    /// One turn of the loop without long polling: receives one batch, invokes the handler, and
+    /// deletes what it did not report as failed. Returns the number of records.
     pub async fn turn<Handler, Answer, Failure>(&self, handler: Handler) -> usize
     where
         Handler: Fn(SqsEvent, Duration) -> Answer,
@@ -96,7 +94,7 @@ impl EventSource {
             return;
         }
         let event = self.event(&batch);
-        // A task of its own, so that a panic ends the invocation and not the poller.
+        // In its own task, so that a panic ends the invocation and not the poller.
         let mut invocation = tokio::spawn(handler(event, self.time_out));
         let failed = match timeout(self.time_out, &mut invocation).await {
             Ok(Ok(Ok(response))) => failed_ids(&response, &batch),
@@ -118,7 +116,7 @@ impl EventSource {
             if left.is_zero() {
                 break;
             }
-            // A poll that outlasts the window is dropped with nothing in it: long polls end on whole seconds.
+            // Long polls last whole seconds: less than one left is waited out here.
             let more = self.receive(self.batch_size - batch.len(), left).await;
             if more.is_empty() && left < Duration::from_secs(1) {
                 tokio::time::sleep(left).await;
@@ -138,23 +136,23 @@ impl EventSource {
             .message_system_attribute_names(MessageSystemAttributeName::All)
             .message_attribute_names("All")
             .customize()
-            // A long poll is supposed to take its time.
-            .config_override(aws_sdk_sqs::config::Builder::new().timeout_config(patient(wait)))
+            // A long poll must not hit the client's usual timeouts.
+            .config_override(aws_sdk_sqs::config::Builder::new().timeout_config(long_poll_timeouts(wait)))
             .send()
             .await;
         match received {
             Ok(output) => output.messages.unwrap_or_default(),
             Err(error) => {
-                tracing::warn!(error = %explain(&error), "polling the queue failed and is tried again");
+                tracing::warn!(queue = self.queue_url, error = %explain(&error), "SQS receive failed; retried in 1 s");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Vec::new()
             }
         }
     }
 
-    /// A message whose delete fails comes again: the queue delivers at least once.
-    async fn delete<'a>(&self, done: impl Iterator<Item = &'a Message>) {
-        let entries: Vec<_> = done
+    /// A message whose delete fails is delivered again: delivery is at least once.
+    async fn delete<'a>(&self, handled: impl Iterator<Item = &'a Message>) {
+        let entries: Vec<_> = handled
             .enumerate()
             .filter_map(|(index, message)| {
                 DeleteMessageBatchRequestEntry::builder()
@@ -173,13 +171,22 @@ impl EventSource {
                 .send()
                 .await;
             if let Err(error) = deleted {
-                tracing::warn!(error = %explain(&error), "deleting handled messages failed; they will come again");
+                tracing::warn!(
+                    queue = self.queue_url,
+                    error = %explain(&error),
+                    "SQS delete of handled messages failed; they will be delivered again"
+                );
             }
         }
     }
 
-    fn all_failed<'a>(&self, batch: &'a [Message], why: &str) -> HashSet<&'a str> {
-        tracing::warn!(records = batch.len(), why, "the invocation failed, and with it its whole batch");
+    fn all_failed<'a>(&self, batch: &'a [Message], reason: &str) -> HashSet<&'a str> {
+        tracing::warn!(
+            queue = self.queue_url,
+            records = batch.len(),
+            reason,
+            "invocation failed; its whole batch will be delivered again"
+        );
         batch.iter().map(id).collect()
     }
 
@@ -217,7 +224,7 @@ impl EventSource {
     }
 }
 
-fn patient(wait: Duration) -> aws_sdk_sqs::config::timeout::TimeoutConfig {
+fn long_poll_timeouts(wait: Duration) -> aws_sdk_sqs::config::timeout::TimeoutConfig {
     let limit = wait + Duration::from_secs(10);
     aws_sdk_sqs::config::timeout::TimeoutConfig::builder()
         .operation_timeout(limit)
@@ -229,7 +236,8 @@ fn id(message: &Message) -> &str {
     message.message_id().unwrap_or_default()
 }
 
-/// The ids that the function reported. One that is empty or unknown means that the function lost track: then all have failed.
+/// The ids that the function reported as failed. As in Lambda, an empty or unknown id fails the
+/// whole batch.
 fn failed_ids<'a>(response: &SqsBatchResponse, batch: &'a [Message]) -> HashSet<&'a str> {
     let all: HashSet<&str> = batch.iter().map(id).collect();
     let mut failed = HashSet::new();

@@ -1,5 +1,5 @@
-//! What goes wrong between an SDK client and a service, decided request by request: by script for a test that tells one story, by
-//! seed for a simulation that tells thousands.
+//! Fault injection between an SDK client and a service, decided per request: by script for a single
+//! test, by seed for a simulation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,37 +10,39 @@ use http::{Method, Request};
 
 use crate::engines::Service;
 
-/// Something that goes wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The service answers with its internal error and has done nothing.
+    /// The service answers with an internal error and has not executed the request.
     FailBefore,
-    /// The service does it, then answers with its internal error.
+    /// The service executes the request, then answers with an internal error.
     FailAfter,
-    /// The service does it, and the connection breaks before the answer arrives.
+    /// The service executes the request, and the connection breaks before the response arrives.
     LoseResponse,
-    /// The connection breaks before the service sees the request.
+    /// The connection breaks before the service receives the request.
     Cut,
-    /// The request is on its way for this long. It arrives even if the client has given up by then.
+    /// The request arrives after this time, even if the client has timed out by then.
     Delay(Duration),
-    /// The request arrives, is answered, and arrives once more after this long.
+    /// The request is answered, and executed once more after this time.
     DuplicateLater(Duration),
-    /// The request never arrives and nobody says so.
+    /// The request never arrives, and the connection stays open without a response.
     Hang,
-    /// The service does it, and nobody ever says so.
+    /// The service executes the request, and the connection stays open without a response.
     NotifyBackoff,
-    /// DynamoDB: another transaction touches the item. S3: another conditional write is under way (409).
+    /// DynamoDB: another transaction is changing the item. S3: another conditional write is running
+    /// (409).
     Conflict,
-    /// DynamoDB: the same transaction is still being worked on.
+    /// DynamoDB: the transaction with the same token is still running.
     InProgress,
-    /// The service sheds load: throttling on DynamoDB and SQS, `SlowDown` on S3.
+    /// Throttling; `SlowDown` on S3.
     Throttle,
-    /// DynamoDB: the transaction is cancelled, for one of its items lies in an overloaded partition. The SDK does not send it again.
+    /// DynamoDB: the transaction is cancelled because one of its items is in a throttled partition.
+    /// The SDK does not retry it.
     Overload,
 }
 
 impl Fault {
-    /// All names.
+    /// The results of [`Fault::kind`].
     pub const KINDS: [&'static str; 12] = [
         "fail-before",
         "fail-after",
@@ -56,7 +58,7 @@ impl Fault {
         "overload",
     ];
 
-    /// The fault's name without its numbers, for counting.
+    /// Name of the fault without its parameters, for counting.
     pub fn kind(self) -> &'static str {
         match self {
             Self::FailBefore => "fail-before",
@@ -92,19 +94,17 @@ impl Fault {
     }
 }
 
-/// One request, as a fault sees it.
+/// What a fault can select a request by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Whose it is.
     pub service: Service,
-    /// The operation's name in the service's API.
+    /// As named in the service's API.
     pub operation: String,
-    /// Whether it asks for the write to happen only under a condition. Told for S3, whose operation names do not say it.
+    /// Whether the request has an `If-Match` or `If-None-Match` header. Meaningful for S3.
     pub conditional: bool,
 }
 
 impl Call {
-    /// Reads what the request is from its head.
     pub fn of(request: &Request<Bytes>) -> Self {
         let service = Service::of(request);
         let operation = match service {
@@ -149,7 +149,7 @@ fn s3_operation(request: &Request<Bytes>) -> &'static str {
     }
 }
 
-/// Which calls a scripted fault befalls: of one operation, from the n-th on, so many times.
+/// Which calls a scripted fault applies to: of one operation, from the n-th on, a number of times.
 #[derive(Clone, Debug)]
 pub struct On {
     operation: &'static str,
@@ -158,7 +158,7 @@ pub struct On {
 }
 
 impl On {
-    /// The next call of this operation, and that one only.
+    /// Only the next call of this operation.
     pub fn next(operation: &'static str) -> Self {
         Self { operation, skip: 0, times: 1 }
     }
@@ -168,24 +168,24 @@ impl On {
         Self { operation, skip: 0, times: u64::MAX }
     }
 
-    /// Spares the first `calls`.
+    /// Skips the first `calls`.
     pub fn after(mut self, calls: u64) -> Self {
         self.skip = calls;
         self
     }
 
-    /// Happens this often.
+    /// Applies to this many calls.
     pub fn times(mut self, times: u64) -> Self {
         self.times = times;
         self
     }
 }
 
-/// How often a seeded source lets each fault happen, in calls out of ten thousand.
+/// Rate of each fault, in calls per ten thousand.
 #[derive(Clone, Debug, Default)]
 pub struct Rates(pub Vec<(Fault, u32)>);
 
-/// Decides the fate of each call. Clones share the decision.
+/// Decides which calls fail, and how. Clones share script and counters.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     state: Arc<Mutex<State>>,
@@ -199,18 +199,18 @@ struct State {
 }
 
 impl Faults {
-    /// Nothing goes wrong until a script says so.
+    /// No faults until some are injected.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Things go wrong at random, the same way for the same seed and the same calls.
+    /// Random faults, the same for the same seed and the same calls.
     pub fn seeded(seed: u64, rates: Rates) -> Self {
         let state = State { seeded: Some((fastrand::Rng::with_seed(seed), rates)), ..State::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Adds a fault to the script. Of several that fit a call the earliest added happens.
+    /// Adds a fault to the script. If several apply to a call, the first added is used.
     pub fn inject(&self, on: On, fault: Fault) {
         self.state().script.push((on, fault));
     }
@@ -222,19 +222,19 @@ impl Faults {
         state.seeded = None;
     }
 
-    /// How often each kind of fault has happened.
+    /// Number of faults so far, by kind.
     pub fn fired(&self) -> BTreeMap<&'static str, u64> {
         self.state().fired.clone()
     }
 
     pub(crate) fn decide(&self, call: &Call) -> Option<Fault> {
         let mut state = self.state();
-        let fault = state.scripted(call).or_else(|| state.drawn(call))?;
+        let fault = state.scripted(call).or_else(|| state.random(call))?;
         *state.fired.entry(fault.kind()).or_default() += 1;
         Some(fault)
     }
 
-    /// A panicking test must not hide its own reason behind a poisoned lock.
+    // A poisoned lock must not hide the panic of the failing test.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,29 +242,29 @@ impl Faults {
 
 impl State {
     fn scripted(&mut self, call: &Call) -> Option<Fault> {
-        let mut happens = None;
+        let mut chosen = None;
         for (on, fault) in &mut self.script {
             if on.operation != call.operation || on.times == 0 {
                 continue;
             }
             if on.skip > 0 {
                 on.skip -= 1;
-            } else if happens.is_none() {
+            } else if chosen.is_none() {
                 on.times -= 1;
-                happens = Some(*fault);
+                chosen = Some(*fault);
             }
         }
-        happens
+        chosen
     }
 
-    fn drawn(&mut self, call: &Call) -> Option<Fault> {
+    fn random(&mut self, call: &Call) -> Option<Fault> {
         let (rng, rates) = self.seeded.as_mut()?;
-        let mut ticket = rng.u32(0..10_000);
+        let mut draw = rng.u32(0..10_000);
         for &(fault, rate) in &rates.0 {
-            if ticket < rate {
+            if draw < rate {
                 return Some(fault).filter(|fault| fault.applies_to(call));
             }
-            ticket -= rate;
+            draw -= rate;
         }
         None
     }

@@ -1,5 +1,6 @@
-//! An HTTP server on one loopback port: the engines for other processes (the CLI, `aws --endpoint-url`, a script in any language), or
-//! whatever else answers a request. Of the engines' callers some things are demanded.
+//! An HTTP server on a loopback port: the engines for other processes (the CLI, scripts, the AWS CLI
+//! with `--endpoint-url`), or any other handler. Callers of the engines must pass the checks in
+//! `callers`.
 
 mod callers;
 
@@ -24,27 +25,29 @@ use tokio::time::timeout;
 use self::callers::{Admission, Callers};
 use crate::engines::Engines;
 
-/// The largest request that is read: DynamoDB's own limit, well above what a page or a message may weigh.
-const MAX_REQUEST: usize = 16 << 20;
+/// DynamoDB's limit, well above that of a page or a message.
+const MAX_REQUEST_BYTES: usize = 16 << 20;
 
-/// What a port gives to its connections.
+/// Limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long a connection may be open without a request that is being answered: until its first request has arrived with all of its
-    /// headers, until its body has, and between two. Then it is closed.
+    /// How long a connection may stay open without a complete request in progress: until headers
+    /// and body have arrived, and between two requests. Then it is closed.
     pub idle: Duration,
-    /// How many connections are served at once; more wait to be accepted.
+    /// Maximum number of concurrent connections; more wait to be accepted.
     pub connections: usize,
 }
 
 impl Default for Limits {
-    /// Idle long enough for a slow client, and few enough for two ports below the 1,024 files that a process usually may have open.
+    /// Idle time for a slow client, and few enough connections for two ports under the usual limit
+    /// of 1,024 open files.
     fn default() -> Self {
         Self { idle: Duration::from_secs(10), connections: 256 }
     }
 }
 
-/// A bound port that does not answer yet. Two steps, because queue URLs name the port before the engines exist.
+/// A bound port without a server yet. Two steps, because queue URLs contain the port before the
+/// engines exist.
 #[derive(Debug)]
 pub struct Port {
     listener: TcpListener,
@@ -52,16 +55,16 @@ pub struct Port {
     limits: Limits,
 }
 
-/// The running server. It ends when this is dropped.
+/// A running server. It stops when this is dropped.
 #[derive(Debug)]
 pub struct Gateway {
     address: SocketAddr,
-    // Its end is the signal to stop.
+    // Dropping it stops the server.
     _running: oneshot::Sender<()>,
 }
 
 impl Port {
-    /// Binds `port` on loopback; 0 finds a free one.
+    /// Binds `port` on 127.0.0.1; 0 picks a free one.
     pub fn bind(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
@@ -69,33 +72,31 @@ impl Port {
         Ok(Self { listener, address, limits: Limits::default() })
     }
 
-    /// With other limits.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The port's number.
     pub fn number(&self) -> u16 {
         self.address.port()
     }
 
-    /// Starts to answer with `engines` those who sign, as the module `callers` says.
+    /// Serves `engines` to callers that pass the checks in `callers`.
     pub fn serve(self, engines: Engines) -> io::Result<Gateway> {
         let callers = Callers::of(self.number());
         self.serve_with(move |request| {
             let (engines, admitted) = (engines.clone(), callers.admit(request));
             async move {
                 match admitted {
-                    Admission::Granted(request) => engines.call(request).await,
-                    Admission::Refused(refusal) => refusal,
+                    Admission::Accepted(request) => engines.call(request).await,
+                    Admission::Refused(response) => response,
                 }
             }
         })
     }
 
-    /// Starts to answer with `answer`, on a thread and runtime of its own: an engine works on the thread that calls it, and must
-    /// not hold up the caller's other tasks.
+    /// Serves `answer` on its own thread and runtime: the engines block the calling thread, which
+    /// must not delay the caller's other tasks.
     pub fn serve_with<Answer, Answering>(self, answer: Answer) -> io::Result<Gateway>
     where
         Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
@@ -113,7 +114,7 @@ impl Port {
                 tokio::select! {
                     _ = stop => {}
                     result = accept(listener, limits, answer) => if let Err(error) = result {
-                        tracing::error!(%error, "the gateway cannot accept connections any more");
+                        tracing::error!(%error, "gateway stopped: cannot accept connections");
                     },
                 }
             });
@@ -124,7 +125,6 @@ impl Port {
 }
 
 impl Gateway {
-    /// Where the engines answer.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -136,30 +136,30 @@ where
     Answering: Future<Output = Response<Bytes>> + Send + 'static,
 {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let permits = Arc::new(Semaphore::new(limits.connections));
     loop {
-        let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, _) = match listener.accept().await {
             Ok(connection) => connection,
-            // Out of file descriptors, or the client has gone: the next one may fare better.
+            // Out of file descriptors, or the client has disconnected. The next accept may succeed.
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "gateway could not accept a connection; retried in 50 ms");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        // Without this, small answers wait for Nagle's algorithm: 49 ms instead of 7 for a GET.
+        // Without this, small responses wait for Nagle's algorithm: 49 ms instead of 7 for a GET.
         stream.set_nodelay(true)?;
         let answer = answer.clone();
         tokio::spawn(async move {
-            converse(stream, limits.idle, answer).await;
-            drop(place);
+            serve_connection(stream, limits.idle, answer).await;
+            drop(permit);
         });
     }
 }
 
-/// Serves one connection until it ends or is idle for too long.
-async fn converse<Answer, Answering>(stream: TcpStream, longest_idle: Duration, answer: Answer)
+/// Serves one connection until it ends or has been idle for `max_idle`.
+async fn serve_connection<Answer, Answering>(stream: TcpStream, max_idle: Duration, answer: Answer)
 where
     Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
     Answering: Future<Output = Response<Bytes>> + Send + 'static,
@@ -169,12 +169,12 @@ where
     let service = service_fn(move |request| {
         let (answer, busy) = (answer.clone(), busy.clone());
         async move {
-            // A body that does not come is as idle as headers that do not.
+            // Reading the body counts as idle time, as reading the headers does.
             let request = read(request).await;
-            let _under_way = UnderWay::new(busy);
+            let _in_progress = InProgress::new(busy);
             let response = match request {
                 Ok(request) => answer(request).await,
-                Err(refusal) => refusal,
+                Err(response) => response,
             };
             Ok::<_, Infallible>(response.map(Full::new))
         }
@@ -182,29 +182,29 @@ where
     let server = auto::Builder::new(TokioExecutor::new());
     tokio::select! {
         served = server.serve_connection(TokioIo::new(stream), service) => if let Err(error) = served {
-            tracing::debug!(error, "a connection ended early");
+            tracing::debug!(error, "connection ended early");
         },
-        () = idle_for(longest_idle, &mut requests) => tracing::debug!("a connection was idle for too long and is closed"),
+        () = idle_for(max_idle, &mut requests) => tracing::debug!("idle connection closed"),
     }
 }
 
-/// Counts a request as long as it is being answered.
-struct UnderWay(Arc<watch::Sender<usize>>);
+/// Counts a request while it is being answered.
+struct InProgress(Arc<watch::Sender<usize>>);
 
-impl UnderWay {
+impl InProgress {
     fn new(busy: Arc<watch::Sender<usize>>) -> Self {
         busy.send_modify(|requests| *requests += 1);
         Self(busy)
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InProgress {
     fn drop(&mut self) {
         self.0.send_modify(|requests| *requests -= 1);
     }
 }
 
-/// Ends when no request has been under way for so long.
+/// Completes when no request has been in progress for `time`.
 async fn idle_for(time: Duration, requests: &mut watch::Receiver<usize>) {
     while requests.wait_for(|requests| *requests == 0).await.is_ok() {
         match timeout(time, requests.changed()).await {
@@ -213,22 +213,21 @@ async fn idle_for(time: Duration, requests: &mut watch::Receiver<usize>) {
             Ok(Err(_)) => break,
         }
     }
-    // The connection has ended, and its end is waited for elsewhere.
+    // The connection has ended, which the caller's other branch handles.
     std::future::pending().await
 }
 
-/// The request with its whole body, or the answer to one that cannot be read.
+/// The request with its whole body, or the error response if it cannot be read.
 async fn read(request: Request<Incoming>) -> Result<Request<Bytes>, Response<Bytes>> {
     let (parts, body) = request.into_parts();
-    let error = match Limited::new(body, MAX_REQUEST).collect().await {
+    let error = match Limited::new(body, MAX_REQUEST_BYTES).collect().await {
         Ok(body) => return Ok(Request::from_parts(parts, body.to_bytes())),
         Err(error) => error,
     };
-    let mut refusal = Response::new(Bytes::from(format!("{error}\n")));
-    // Anything else is a body that cannot be read, however short.
-    *refusal.status_mut() = match error.is::<LengthLimitError>() {
+    let mut response = Response::new(Bytes::from(format!("{error}\n")));
+    *response.status_mut() = match error.is::<LengthLimitError>() {
         true => StatusCode::PAYLOAD_TOO_LARGE,
         false => StatusCode::BAD_REQUEST,
     };
-    Err(refusal)
+    Err(response)
 }

@@ -1,5 +1,6 @@
-//! An HTTP client for the real SDK clients that hands each request to the engines in this process. What is tested over it is what
-//! ships: expressions, marshalling, signing, retries, time-outs and error classification are the SDK's and ours, down to the wire.
+//! An HTTP client for the real SDK clients that passes each request to the engines in this process.
+//! It tests what ships: expressions, marshalling, signing, retries, timeouts and error
+//! classification are the SDK's and ours, down to the wire.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,17 +20,18 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 
-use self::refusals::{conflict, in_progress, internal_error, overloaded, throttled};
+use self::error_responses::{conflict, in_progress, internal_error, overloaded, throttled};
 use crate::engines::Engines;
 use crate::faults::{Call, Fault, Faults};
 use crate::{ACCESS_KEY, REGION, SECRET_KEY};
 
-mod refusals;
+mod error_responses;
 
-/// What answers a request that has arrived.
+/// The service side: answers a request that has arrived.
 pub type Answer = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> + Send + Sync>;
 
-/// One client machine's way to the services: its own faults, its own record of calls.
+/// The network between one client machine and the services, with its own faults and record of
+/// calls.
 #[derive(Clone)]
 pub struct InProcess {
     answer: Answer,
@@ -38,7 +40,7 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// A way to `engines` on which `faults` happen.
+    /// Connects to `engines`, with `faults`.
     pub fn new(engines: Engines, faults: Faults) -> Self {
         let answer = move |request| {
             let engines = engines.clone();
@@ -47,12 +49,14 @@ impl InProcess {
         Self::over(Arc::new(answer), faults)
     }
 
-    /// A way to whatever answers: a simulation stands between the client and the engines, and sees every request that arrives.
+    /// Connects to any `answer`, such as a simulation between client and engines that records every
+    /// request that arrives.
     pub fn over(answer: Answer, faults: Faults) -> Self {
         Self { answer, faults, calls: Arc::default() }
     }
 
-    /// SDK clients that go this way and sign by `clock`. They share their retry budget with no other clients.
+    /// SDK clients over this network that sign with `clock`. They do not share the SDK's retry
+    /// token bucket with other clients.
     pub fn clients(&self, clock: Clock, timeouts: ClientTimeouts) -> Clients {
         Clients::explicit(Explicit {
             http: SharedHttpClient::new(self.clone()),
@@ -66,12 +70,11 @@ impl InProcess {
         })
     }
 
-    /// Every request that went this way so far, retries included, in order.
+    /// Every request so far, retries included, in order.
     pub fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What this way's faults are.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -81,13 +84,14 @@ impl InProcess {
         let call = Call::of(&request);
         let fault = self.faults.decide(&call);
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
-        let (answer, answered) = oneshot::channel();
-        // The far side is its own task: a client that gives up or is killed does not call back what it has sent.
+        let (sender, receiver) = oneshot::channel();
+        // In its own task: a client that times out or is killed does not take back what it has
+        // sent.
         tokio::spawn(async move {
-            // The client may have gone; then nobody hears the answer.
-            let _ = answer.send(far_side(self.answer, call, request, fault).await);
+            // The client may be gone; then the response is dropped.
+            let _ = sender.send(deliver(self.answer, call, request, fault).await);
         });
-        let response = answered.await.map_err(|_| cut())??;
+        let response = receiver.await.map_err(|_| cut())??;
         let response = response.map(SdkBody::from);
         HttpResponse::try_from(response).map_err(|e| ConnectorError::other(e.into(), None))
     }
@@ -111,8 +115,8 @@ impl HttpConnector for InProcess {
     }
 }
 
-/// The network and the service: what happens to a request that has left the client.
-async fn far_side(
+/// Network and service: what happens to a request that has left the client.
+async fn deliver(
     service: Answer,
     call: Call,
     request: Request<Bytes>,
@@ -155,15 +159,15 @@ async fn far_side(
 }
 
 async fn into_bytes(request: HttpRequest) -> Result<Request<Bytes>, ConnectorError> {
-    let unusable = |e: Box<dyn std::error::Error + Send + Sync>| ConnectorError::user(e);
-    let (mut parts, body) = request.try_into_http1x().map_err(|e| unusable(e.into()))?.into_parts();
-    // A connector on a real socket adds this; `s3s` needs it to check the signature.
+    let invalid = |e: Box<dyn std::error::Error + Send + Sync>| ConnectorError::user(e);
+    let (mut parts, body) = request.try_into_http1x().map_err(|e| invalid(e.into()))?.into_parts();
+    // A real HTTP connector adds this; `s3s` needs it to verify the signature.
     if let Some(authority) = parts.uri.authority()
         && let Ok(host) = http::HeaderValue::from_str(authority.as_str())
     {
         parts.headers.entry(http::header::HOST).or_insert(host);
     }
-    let body = body.collect().await.map_err(unusable)?.to_bytes();
+    let body = body.collect().await.map_err(invalid)?.to_bytes();
     Ok(Request::from_parts(parts, body))
 }
 

@@ -1,4 +1,4 @@
-//! Makes what a deployment consists of: the table, the bucket and the queues, with the settings that matter to behaviour.
+//! Creates the table, bucket and queues of a deployment, with the settings that affect behaviour.
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveSpecification,
@@ -9,26 +9,25 @@ use everfresh_core::stack::Stack;
 
 use crate::{ACCOUNT, REGION};
 
-/// The name of the table and the bucket, and what the queues' names begin with.
+/// Name of table and bucket, and prefix of the queues.
 const NAME: &str = "everfresh";
 
-/// What could not be made, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("making {what}: {}", aws_sdk_dynamodb::error::DisplayErrorContext(.source.as_ref()))]
+#[error("creating {what}: {}", aws_sdk_dynamodb::error::DisplayErrorContext(.source.as_ref()))]
 pub struct ProvisionError {
     what: &'static str,
     #[source]
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Makes what is not there yet and leaves the rest as it is.
+/// Creates missing resources and updates the queues' attributes.
 ///
-/// `visibility` is the queues' visibility time-out in seconds.
+/// `visibility` is the queues' visibility timeout in seconds.
 pub async fn provision(clients: &Clients, visibility: u32) -> Result<Stack, ProvisionError> {
     provision_store(clients).await?;
     let dead_letter_queue =
         queue(clients, "everfresh-dead-letters", &[(QueueAttributeName::MessageRetentionPeriod, days(14))]).await?;
-    // Only a net: the worker counts attempts itself and rejects long before.
+    // A safety net: the worker counts attempts itself and rejects long before.
     let redrive = format!(r#"{{"deadLetterTargetArn":"{}","maxReceiveCount":100}}"#, arn("everfresh-dead-letters"));
     let source = [
         (QueueAttributeName::VisibilityTimeout, visibility.to_string()),
@@ -44,7 +43,7 @@ pub async fn provision(clients: &Clients, visibility: u32) -> Result<Stack, Prov
     })
 }
 
-/// Makes the table and the bucket alone.
+/// Creates the table and the bucket only.
 pub async fn provision_store(clients: &Clients) -> Result<(), ProvisionError> {
     table(clients).await?;
     bucket(clients).await
@@ -61,7 +60,7 @@ fn days(n: u32) -> String {
 }
 
 async fn table(clients: &Clients) -> Result<(), ProvisionError> {
-    let unusable = failure("the table's definition");
+    let invalid = failure("the DynamoDB table's definition");
     let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
     let string =
         |name: &str| AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S).build();
@@ -70,18 +69,18 @@ async fn table(clients: &Clients) -> Result<(), ProvisionError> {
         .create_table()
         .table_name(NAME)
         .billing_mode(BillingMode::PayPerRequest)
-        .key_schema(key("pk", KeyType::Hash).map_err(&unusable)?)
-        .key_schema(key("sk", KeyType::Range).map_err(&unusable)?)
-        .attribute_definitions(string("pk").map_err(&unusable)?)
-        .attribute_definitions(string("sk").map_err(&unusable)?)
+        .key_schema(key("pk", KeyType::Hash).map_err(&invalid)?)
+        .key_schema(key("sk", KeyType::Range).map_err(&invalid)?)
+        .attribute_definitions(string("pk").map_err(&invalid)?)
+        .attribute_definitions(string("sk").map_err(&invalid)?)
         .send()
         .await;
     match created {
         Ok(_) => {}
         Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_in_use_exception()) => return Ok(()),
-        Err(error) => return Err(failure("the table")(error)),
+        Err(error) => return Err(failure("the DynamoDB table")(error)),
     }
-    let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("ttl").build().map_err(&unusable)?;
+    let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("ttl").build().map_err(&invalid)?;
     clients
         .dynamodb
         .update_time_to_live()
@@ -89,7 +88,7 @@ async fn table(clients: &Clients) -> Result<(), ProvisionError> {
         .time_to_live_specification(ttl)
         .send()
         .await
-        .map_err(failure("the table's ttl"))?;
+        .map_err(failure("the DynamoDB table's TTL"))?;
     Ok(())
 }
 
@@ -97,17 +96,17 @@ async fn bucket(clients: &Clients) -> Result<(), ProvisionError> {
     match clients.s3.create_bucket().bucket(NAME).send().await {
         Ok(_) => Ok(()),
         Err(error) if error.as_service_error().is_some_and(|e| e.is_bucket_already_owned_by_you()) => Ok(()),
-        Err(error) => Err(failure("the bucket")(error)),
+        Err(error) => Err(failure("the S3 bucket")(error)),
     }
 }
 
-/// Returns the queue's URL. A queue that is there gets these attributes, should they have changed since it was made.
+/// Returns the queue's URL. An existing queue gets these attributes too.
 async fn queue(
     clients: &Clients,
     name: &str,
     attributes: &[(QueueAttributeName, String)],
 ) -> Result<String, ProvisionError> {
-    let created = clients.sqs.create_queue().queue_name(name).send().await.map_err(failure("a queue"))?;
+    let created = clients.sqs.create_queue().queue_name(name).send().await.map_err(failure("an SQS queue"))?;
     let url = created.queue_url.unwrap_or_default();
     clients
         .sqs
@@ -116,7 +115,7 @@ async fn queue(
         .set_attributes(Some(attributes.iter().cloned().collect()))
         .send()
         .await
-        .map_err(failure("a queue's attributes"))?;
+        .map_err(failure("an SQS queue's attributes"))?;
     Ok(url)
 }
 

@@ -1,4 +1,5 @@
-//! Who is told after a commit: CloudFront, EventBridge and SNS, as far as Everfresh speaks to them. They keep what they were told, in memory.
+//! CloudFront, EventBridge and SNS, as far as Everfresh calls them. They record the notifications
+//! that they receive, in memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
-/// A CDN, an event bus and a topic. Clones share what they have heard.
+/// A CDN, an event bus and a topic. Clones share their records.
 #[derive(Clone, Debug, Default)]
 pub struct Subscribers(Arc<Mutex<Received>>);
 
@@ -15,17 +16,16 @@ pub struct Subscribers(Arc<Mutex<Received>>);
 struct Received {
     invalidations: BTreeMap<String, Vec<String>>,
     events: Vec<Event>,
-    refusals: usize,
-    /// Until then they cannot be reached.
+    /// Number of PutEvents calls whose entries are still to be refused.
+    refused_calls: usize,
     outage_until_ms: u64,
-    /// When a FIFO topic met an id last.
-    known: BTreeMap<String, u64>,
+    /// When a FIFO topic received each deduplication id last.
+    deduplication_ids: BTreeMap<String, u64>,
 }
 
-/// How long a FIFO topic remembers an id.
-const FIFO_REMEMBERS_MS: u64 = 5 * 60 * 1000;
+/// Deduplication interval of a FIFO topic.
+const FIFO_DEDUPLICATION_MS: u64 = 5 * 60 * 1000;
 
-/// One of the three.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subscriber {
     CloudFront,
@@ -33,43 +33,42 @@ pub(crate) enum Subscriber {
     Sns,
 }
 
-/// Something that the bus or the topic was told.
+/// A notification that the event bus or the topic received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The ARN that it was sent to.
+    /// ARN of the event bus or topic.
     pub target: String,
     /// `source` and `detail-type`.
     pub kind: (String, String),
-    /// What a FIFO topic recognises a repetition by.
+    /// Set for a FIFO topic.
     pub deduplication_id: Option<String>,
-    /// What it says.
     pub detail: Value,
 }
 
 impl Subscribers {
-    /// What the CDN was asked to forget, by the caller's reference.
+    /// Invalidated paths by caller reference.
     pub fn invalidations(&self) -> BTreeMap<String, Vec<String>> {
-        self.heard().invalidations.clone()
+        self.received().invalidations.clone()
     }
 
-    /// What the bus and the topic were told, in order.
+    /// Notifications of event bus and topic, in order.
     pub fn events(&self) -> Vec<Event> {
-        self.heard().events.clone()
+        self.received().events.clone()
     }
 
-    /// From now on the bus takes so many calls and refuses what is in them, which is no error of the call.
+    /// The next `calls` of PutEvents succeed as calls, but report all their entries as failed.
     pub fn refuse_entries(&self, calls: usize) {
-        self.heard().refusals = calls;
+        self.received().refused_calls = calls;
     }
 
-    /// Until that moment, none of them can be reached.
+    /// Until then, all of them answer 503.
     pub fn outage_until(&self, ms: u64) {
-        self.heard().outage_until_ms = ms;
+        self.received().outage_until_ms = ms;
     }
 
     /// Answers one request of the three services.
     pub(crate) fn call(&self, subscriber: Subscriber, body: &[u8], now_ms: u64) -> Response<Bytes> {
-        if now_ms < self.heard().outage_until_ms {
+        if now_ms < self.received().outage_until_ms {
             return respond(StatusCode::SERVICE_UNAVAILABLE, "text/plain", String::new());
         }
         match subscriber {
@@ -79,11 +78,12 @@ impl Subscribers {
         }
     }
 
-    fn heard(&self) -> MutexGuard<'_, Received> {
+    fn received(&self) -> MutexGuard<'_, Received> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// CloudFront's CreateInvalidation. A reference that it knows is the invalidation that it knows, unless it is about something else.
+    /// CloudFront's CreateInvalidation. A repeated caller reference returns the first invalidation,
+    /// or an error if the paths differ.
     fn create_invalidation(&self, body: &[u8]) -> Response<Bytes> {
         let body = String::from_utf8_lossy(body);
         let (Some(reference), items) = (elements(&body, "CallerReference").pop(), elements(&body, "Path")) else {
@@ -92,8 +92,8 @@ impl Subscribers {
                 "<ErrorResponse><Error><Code>MalformedXML</Code></Error></ErrorResponse>".to_owned(),
             );
         };
-        let mut heard = self.heard();
-        let known = heard.invalidations.entry(reference.clone()).or_insert_with(|| items.clone());
+        let mut received = self.received();
+        let known = received.invalidations.entry(reference.clone()).or_insert_with(|| items.clone());
         if *known != items {
             let error = "<ErrorResponse><Error><Code>InvalidationBatchAlreadyExists</Code></Error></ErrorResponse>";
             return xml(StatusCode::BAD_REQUEST, error.to_owned());
@@ -106,37 +106,37 @@ impl Subscribers {
         xml(StatusCode::CREATED, created)
     }
 
-    /// EventBridge's PutEvents. It recognises no repetition.
+    /// EventBridge's PutEvents. No deduplication.
     fn put_events(&self, body: &[u8]) -> Response<Bytes> {
         let request: Value = serde_json::from_slice(body).unwrap_or_default();
         let entries = request["Entries"].as_array().cloned().unwrap_or_default();
-        let mut heard = self.heard();
-        if heard.refusals > 0 {
-            heard.refusals -= 1;
+        let mut received = self.received();
+        if received.refused_calls > 0 {
+            received.refused_calls -= 1;
             let refused = json!({"ErrorCode": "ThrottlingException", "ErrorMessage": "too many events"});
             let answer = json!({"FailedEntryCount": entries.len(), "Entries": vec![refused; entries.len()]});
             return respond(StatusCode::OK, "application/x-amz-json-1.1", answer.to_string());
         }
         for entry in &entries {
             let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
-            heard.events.push(Event {
+            received.events.push(Event {
                 target: text("EventBusName"),
                 kind: (text("Source"), text("DetailType")),
                 deduplication_id: None,
                 detail: serde_json::from_str(&text("Detail")).unwrap_or_default(),
             });
         }
-        let answer = json!({"FailedEntryCount": 0, "Entries": vec![json!({"EventId": "heard"}); entries.len()]});
+        let answer = json!({"FailedEntryCount": 0, "Entries": vec![json!({"EventId": "received"}); entries.len()]});
         respond(StatusCode::OK, "application/x-amz-json-1.1", answer.to_string())
     }
 
-    /// SNS's Publish. A FIFO topic recognises a repetition by its id for five minutes, a standard one does not.
+    /// SNS's Publish. A FIFO topic deduplicates by id for five minutes, a standard topic does not.
     fn publish(&self, body: &[u8], now_ms: u64) -> Response<Bytes> {
         let form: BTreeMap<String, String> = form(body);
         let text = |name: &str| form.get(name).cloned().unwrap_or_default();
         let action = text("Action");
         if action != "Publish" {
-            return not_spoken(&action);
+            return unsupported_action(&action);
         }
         let attribute = |name: &str| {
             let entry = form.iter().find(|(key, value)| key.ends_with(".Name") && *value == name)?.0;
@@ -148,17 +148,18 @@ impl Subscribers {
             deduplication_id: form.get("MessageDeduplicationId").cloned(),
             detail: serde_json::from_str(&text("Message")).unwrap_or_default(),
         };
-        let mut heard = self.heard();
-        let known = event.deduplication_id.clone().and_then(|id| heard.known.insert(id, now_ms));
-        if known.is_none_or(|at_ms| at_ms + FIFO_REMEMBERS_MS <= now_ms) {
-            heard.events.push(event);
+        let mut received = self.received();
+        let previous_ms = event.deduplication_id.clone().and_then(|id| received.deduplication_ids.insert(id, now_ms));
+        if previous_ms.is_none_or(|at_ms| at_ms + FIFO_DEDUPLICATION_MS <= now_ms) {
+            received.events.push(event);
         }
-        let answer = "<PublishResponse><PublishResult><MessageId>heard</MessageId></PublishResult></PublishResponse>";
+        let answer =
+            "<PublishResponse><PublishResult><MessageId>received</MessageId></PublishResult></PublishResponse>";
         xml(StatusCode::OK, answer.to_owned())
     }
 }
 
-/// The texts of all elements of that name.
+/// The text of all elements with that name.
 fn elements(xml: &str, name: &str) -> Vec<String> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let parts = xml.split(&open).skip(1).filter_map(|part| part.split_once(&close));
@@ -175,14 +176,14 @@ fn form(body: &[u8]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (decoded(name), decoded(value))).collect()
 }
 
-/// To somebody who speaks the Query protocol to a service that is not spoken to like that here, as older SDKs do to SQS.
-fn not_spoken(action: &str) -> Response<Bytes> {
+/// For clients that use the Query protocol, such as older SDKs with SQS.
+fn unsupported_action(action: &str) -> Response<Bytes> {
     let action = if action.is_empty() { "a form without Action" } else { action };
     let action = action.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let error = format!(
-        "<ErrorResponse><Error><Type>Sender</Type><Code>InvalidAction</Code><Message>{action} is not taken: of the Query protocol \
-         (a form with Action=…) only Publish of SNS is spoken here. SQS is spoken in AWS JSON, with the header x-amz-target: use an \
-         SDK or AWS CLI from 2024 or later, or another client that does.</Message></Error><RequestId>local</RequestId></ErrorResponse>"
+        "<ErrorResponse><Error><Type>Sender</Type><Code>InvalidAction</Code><Message>{action} is not supported: of the AWS \
+         Query protocol (a form with Action=…) only Publish of SNS is. SQS needs the AWS JSON protocol (header x-amz-target): use an \
+         SDK or AWS CLI from 2024 or later.</Message></Error><RequestId>local</RequestId></ErrorResponse>"
     );
     xml(StatusCode::BAD_REQUEST, error)
 }

@@ -1,39 +1,41 @@
-//! Generated sequences of operations, answered by the embedded engines and by another side, compared step by step.
+//! Runs generated sequences of operations against the embedded engines and against a reference, and
+//! compares the responses step by step.
 //!
-//! The other side is the emulator that `EVERFRESH_CONFORMANCE_ENDPOINT` names (`scripts/conformance` starts one), or the same engines
-//! reached over HTTP. A difference fails unless it is listed in `conforming/known.rs`; its seed is printed, and
-//! `EVERFRESH_CONFORMANCE_SEED=… EVERFRESH_CONFORMANCE_SEQUENCES=1` runs it alone.
+//! The reference is the emulator at `EVERFRESH_CONFORMANCE_ENDPOINT` (`scripts/conformance` starts
+//! one), or the same engines over HTTP. A difference fails unless it is listed in
+//! `conforming/known.rs`; its seed is printed, and `EVERFRESH_CONFORMANCE_SEED=…
+//! EVERFRESH_CONFORMANCE_SEQUENCES=1` runs it alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod conforming;
 mod support;
 
-use conforming::{alike, dynamodb, s3, sqs};
+use conforming::{compare, dynamodb, s3, sqs};
 use fastrand::Rng;
 
 #[tokio::test]
-async fn dynamodb_answers_every_generated_sequence_alike() {
+async fn dynamodb_agrees_with_the_reference() {
     let operations = |seed| {
         let mut generator = dynamodb::Generator::new(seed);
         move || generator.operation()
     };
-    alike::<dynamodb::Side, _>("DynamoDB", operations).await;
+    compare::<dynamodb::Side, _>("DynamoDB", operations).await;
 }
 
 #[tokio::test]
-async fn s3_answers_every_generated_sequence_alike() {
+async fn s3_agrees_with_the_reference() {
     let operations = |seed| {
-        let mut chance = Rng::with_seed(seed);
-        move || s3::operation(&mut chance)
+        let mut rng = Rng::with_seed(seed);
+        move || s3::operation(&mut rng)
     };
-    alike::<s3::Side, _>("S3", operations).await;
+    compare::<s3::Side, _>("S3", operations).await;
 }
 
 #[tokio::test]
-async fn sqs_answers_every_generated_sequence_alike() {
+async fn sqs_agrees_with_the_reference() {
     let operations = |seed| {
         let mut generator = sqs::Generator::new(seed);
         move || generator.operation()
     };
-    alike::<sqs::Side, _>("SQS", operations).await;
+    compare::<sqs::Side, _>("SQS", operations).await;
 }

@@ -1,4 +1,4 @@
-//! The DynamoDB behaviour that the protocol stands on, through the real SDK.
+//! The DynamoDB behaviour that the ledger relies on, through the real SDK.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -40,7 +40,7 @@ fn codes(reasons: &[aws_sdk_dynamodb::types::CancellationReason]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_failed_condition_returns_the_row_that_was_there() {
+async fn failed_condition_returns_the_existing_row() {
     let clients = clients().await;
     let table = table(&clients).await;
     let claim = |owner: &str| {
@@ -64,7 +64,7 @@ async fn a_failed_condition_returns_the_row_that_was_there() {
 }
 
 #[tokio::test]
-async fn conditional_updates_and_deletes_see_exactly_the_stored_values() {
+async fn conditional_updates_and_deletes_compare_stored_values() {
     let clients = clients().await;
     let table = table(&clients).await;
     let row = item(&[("pk", s("page")), ("sk", s("LOCK")), ("lease_token", s("mine")), ("lease_expires_at", n(100))]);
@@ -84,7 +84,7 @@ async fn conditional_updates_and_deletes_see_exactly_the_stored_values() {
             .send()
     };
     assert!(renew("theirs", 50).await.is_err());
-    assert!(renew("mine", 100).await.is_err(), "a lease that ends now has ended");
+    assert!(renew("mine", 100).await.is_err(), "a lease that expires now has expired");
     renew("mine", 99).await.unwrap();
     let delete = |token: &str| {
         clients
@@ -103,11 +103,11 @@ async fn conditional_updates_and_deletes_see_exactly_the_stored_values() {
 }
 
 #[tokio::test]
-async fn cancellation_reasons_come_in_the_order_of_the_items() {
+async fn cancellation_reasons_are_in_the_order_of_the_items() {
     let clients = clients().await;
     let table = table(&clients).await;
     let seed = clients.dynamodb.put_item().table_name(&table).item("pk", s("page")).item("sk", s("B"));
-    seed.item("owner", s("someone")).send().await.unwrap();
+    seed.item("owner", s("first")).send().await.unwrap();
     let absent = Some("attribute_not_exists(pk)");
     let check = ConditionCheck::builder()
         .table_name(&table)
@@ -125,12 +125,12 @@ async fn cancellation_reasons_come_in_the_order_of_the_items() {
         .unwrap_err();
     let reasons = cancelled(error);
     assert_eq!(codes(&reasons), ["None", "ConditionalCheckFailed", "ConditionalCheckFailed"]);
-    assert_eq!(reasons[1].item().unwrap()["owner"], s("someone"), "ALL_OLD holds in a transaction too");
+    assert_eq!(reasons[1].item().unwrap()["owner"], s("first"), "ALL_OLD works in a transaction too");
     assert!(get(&clients, &table, "A").await.is_none(), "all or nothing");
 }
 
 #[tokio::test]
-async fn a_transaction_puts_updates_and_deletes_as_one() {
+async fn transaction_puts_updates_and_deletes_atomically() {
     let clients = clients().await;
     let table = table(&clients).await;
     for sk in ["LOCK", "REQ#1"] {
@@ -166,7 +166,7 @@ async fn a_transaction_puts_updates_and_deletes_as_one() {
 }
 
 #[tokio::test]
-async fn the_same_token_and_request_is_done_once_and_answered_twice() {
+async fn repeated_token_executes_once_and_answers_twice() {
     let clients = clients().await;
     let table = table(&clients).await;
     let token = uuid::Uuid::new_v4().to_string();
@@ -175,14 +175,14 @@ async fn the_same_token_and_request_is_done_once_and_answered_twice() {
         clients.dynamodb.transact_write_items().client_request_token(&token).transact_items(write).send()
     };
     commit("META").await.unwrap();
-    commit("META").await.expect("a replay succeeds although its condition would fail now");
+    commit("META").await.expect("a replay succeeds although its condition no longer holds");
     let mismatch = commit("OTHER").await.unwrap_err().into_service_error();
     assert!(mismatch.is_idempotent_parameter_mismatch_exception(), "{mismatch:?}");
     assert!(get(&clients, &table, "OTHER").await.is_none());
 }
 
 #[tokio::test]
-async fn two_operations_on_one_item_are_refused() {
+async fn two_operations_on_one_item_in_a_transaction_are_refused() {
     let clients = clients().await;
     let table = table(&clients).await;
     let check = ConditionCheck::builder()
@@ -203,7 +203,7 @@ async fn two_operations_on_one_item_are_refused() {
 }
 
 #[tokio::test]
-async fn one_query_reads_a_range_of_sort_keys_and_pages_through_it() {
+async fn query_reads_a_range_of_sort_keys_in_pages() {
     let clients = clients().await;
     let table = table(&clients).await;
     for sk in ["HEALTH", "LOCK", "META", "REQ#1", "VER#1"] {
@@ -233,7 +233,7 @@ async fn one_query_reads_a_range_of_sort_keys_and_pages_through_it() {
 }
 
 #[tokio::test]
-async fn of_many_writers_with_one_condition_exactly_one_wins() {
+async fn exactly_one_of_many_conditional_writers_wins() {
     let clients = clients().await;
     let table = table(&clients).await;
     for round in 0..20 {

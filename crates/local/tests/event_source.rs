@@ -1,4 +1,4 @@
-//! The queue loop does to a handler what Lambda's does.
+//! The event source treats a handler as Lambda's event source mapping does.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -15,7 +15,7 @@ use everfresh_local::stack::arn;
 use support::embedded;
 use tokio::sync::watch;
 
-/// How often each body was seen, and the sizes of the batches.
+/// Number of deliveries per body, and the sizes of the batches.
 type Seen = (BTreeMap<String, usize>, Vec<usize>);
 
 struct World {
@@ -25,7 +25,7 @@ struct World {
 }
 
 impl World {
-    /// A queue with 10 s of visibility, whose messages are dead after three receives.
+    /// A queue with a visibility timeout of 10 s and three receives before the dead-letter queue.
     async fn new() -> Self {
         let clients = embedded().await.clients(Clock::system(), ClientTimeouts::WORKER);
         let dead = clients.sqs.create_queue().queue_name("dead").send().await.unwrap().queue_url.unwrap();
@@ -107,7 +107,7 @@ fn failing(ids: impl IntoIterator<Item = String>) -> SqsBatchResponse {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_succeeds_is_deleted_and_what_failed_comes_again_until_it_is_dead() {
+async fn succeeded_is_deleted_and_failed_ends_in_dead_letters() {
     let world = World::new().await;
     world.send(&["good", "bad"]).await;
     let (seen, _) = world
@@ -122,7 +122,7 @@ async fn what_succeeds_is_deleted_and_what_failed_comes_again_until_it_is_dead()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_or_unknown_id_fails_the_whole_batch() {
+async fn empty_or_unknown_failure_id_fails_the_whole_batch() {
     for id in ["", "not-an-id"] {
         let world = World::new().await;
         world.send(&["a", "b"]).await;
@@ -132,24 +132,24 @@ async fn an_empty_or_unknown_id_fails_the_whole_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_and_a_time_out_fail_the_batch_and_not_the_loop() {
+async fn panic_and_timeout_fail_the_batch_only() {
     let world = World::new().await;
     world.send(&["panic"]).await;
     let (seen, _) = world
         .run(60, Duration::ZERO, |event| {
-            assert_ne!(event.records[0].body.as_deref(), Some("panic"), "the function's own bug");
+            assert_ne!(event.records[0].body.as_deref(), Some("panic"), "a bug in the handler");
             SqsBatchResponse::default()
         })
         .await;
     assert_eq!(seen["panic"], 3);
     world.send(&["slow"]).await;
     let (seen, _) = world.run(90, Duration::ZERO, |_| SqsBatchResponse::default()).await;
-    assert_eq!(seen["slow"], 3, "killed at its time-out each time");
+    assert_eq!(seen["slow"], 3, "aborted at the timeout each time");
     assert_eq!(world.dead_letters().await, ["panic", "slow"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_holds_at_most_its_size_and_a_window_fills_it() {
+async fn batching_window_fills_batches_up_to_their_size() {
     let world = World::new().await;
     let bodies: Vec<String> = (0..25).map(|index| index.to_string()).collect();
     world.send(&bodies.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -164,11 +164,11 @@ async fn a_batch_holds_at_most_its_size_and_a_window_fills_it() {
         world.send(&["second"]).await;
     };
     let (_, (_, sizes)) = tokio::join!(late, world.run(30, Duration::from_secs(3), |_| SqsBatchResponse::default()));
-    assert_eq!(sizes, [2], "the window waits for the second");
+    assert_eq!(sizes, [2], "the window waits for the second message");
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_carry_what_lambda_gives_them() {
+async fn records_have_the_fields_of_a_lambda_event() {
     let world = World::new().await;
     world.send(&["hello"]).await;
     world
@@ -183,5 +183,5 @@ async fn records_carry_what_lambda_gives_them() {
         })
         .await;
     let left = world.clients.sqs.receive_message().queue_url(&world.queue).send().await.unwrap();
-    assert!(left.messages().is_empty(), "handled, so deleted");
+    assert!(left.messages().is_empty(), "handled messages are deleted");
 }

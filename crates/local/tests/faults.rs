@@ -1,4 +1,4 @@
-//! Each fault, as the SDK sees it: what real AWS would have shown.
+//! Each fault as the SDK reports it, as with real AWS.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -17,7 +17,7 @@ use everfresh_local::faults::{Fault, Faults, On, Rates};
 use everfresh_local::in_process::InProcess;
 use support::{bucket, embedded, s, table};
 
-/// No retries: the test sees the first answer.
+/// No retries: the test sees the first response.
 const ONCE: ClientTimeouts = ClientTimeouts {
     connect: Duration::from_secs(1),
     attempt: Duration::from_secs(2),
@@ -26,27 +26,27 @@ const ONCE: ClientTimeouts = ClientTimeouts {
 };
 
 struct World {
-    way: InProcess,
-    /// One attempt only, with faults.
+    network: InProcess,
+    /// One attempt only.
     once: Clients,
-    /// The usual retries, with faults.
-    patient: Clients,
+    /// With the SDK's usual retries.
+    retrying: Clients,
     table: String,
     bucket: String,
 }
 
 impl World {
-    /// Paused time: pauses between retries cost nothing.
+    /// For paused time, in which the backoff of retries costs nothing.
     async fn new() -> Self {
-        let way = embedded().await;
-        let once = way.clients(Clock::system(), ONCE);
-        let patient = way.clients(Clock::system(), ClientTimeouts::WORKER);
+        let network = embedded().await;
+        let once = network.clients(Clock::system(), ONCE);
+        let retrying = network.clients(Clock::system(), ClientTimeouts::WORKER);
         let (table, bucket) = (table(&once).await, bucket(&once).await);
-        Self { way, once, patient, table, bucket }
+        Self { network, once, retrying, table, bucket }
     }
 
     fn inject(&self, on: On, fault: Fault) {
-        self.way.faults().inject(on, fault);
+        self.network.faults().inject(on, fault);
     }
 
     async fn put(&self, clients: &Clients, sk: &str) -> Result<(), SdkError<PutItemError>> {
@@ -69,12 +69,12 @@ impl World {
     }
 
     fn count(&self, operation: &str) -> usize {
-        self.way.calls().iter().filter(|call| call.operation == operation).count()
+        self.network.calls().iter().filter(|call| call.operation == operation).count()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn fail_before_is_an_internal_error_and_nothing_has_happened() {
+async fn fail_before_is_an_internal_error_without_effect() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::FailBefore);
     let error = world.put(&world.once, "A").await.unwrap_err();
@@ -84,7 +84,7 @@ async fn fail_before_is_an_internal_error_and_nothing_has_happened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fail_after_is_an_internal_error_although_it_has_happened() {
+async fn fail_after_is_an_internal_error_with_effect() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::FailAfter);
     assert_eq!(world.put(&world.once, "A").await.unwrap_err().code(), Some("InternalServerError"));
@@ -92,7 +92,7 @@ async fn fail_after_is_an_internal_error_although_it_has_happened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_response_is_a_broken_connection_after_the_fact() {
+async fn lost_response_is_a_connection_error_with_effect() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::LoseResponse);
     let error = world.put(&world.once, "A").await.unwrap_err();
@@ -101,19 +101,19 @@ async fn a_lost_response_is_a_broken_connection_after_the_fact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_connection_is_retried_by_the_sdk_itself() {
+async fn cut_connection_is_retried_by_the_sdk() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::Cut);
     let error = world.put(&world.once, "A").await.unwrap_err();
     assert!(matches!(&error, SdkError::DispatchFailure(failure) if failure.is_io()), "{error:?}");
     assert!(!world.has("A").await);
     world.inject(On::next("PutItem"), Fault::Cut);
-    world.put(&world.patient, "A").await.unwrap();
-    assert_eq!(world.count("PutItem"), 3, "one alone, then one and its retry");
+    world.put(&world.retrying, "A").await.unwrap();
+    assert_eq!(world.count("PutItem"), 3, "one without retry, then one with a retry");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_request_arrives_after_its_sender_has_given_up() {
+async fn delayed_request_takes_effect_after_the_client_timeout() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(60)));
     let error = world.put(&world.once, "A").await.unwrap_err();
@@ -124,7 +124,7 @@ async fn a_delayed_request_arrives_after_its_sender_has_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_arrives_once_more_later() {
+async fn duplicate_later_executes_the_request_again() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::DuplicateLater(Duration::from_secs(60)));
     world.put(&world.once, "A").await.unwrap();
@@ -136,17 +136,17 @@ async fn a_duplicate_arrives_once_more_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hanging_service_ends_in_a_time_out() {
+async fn hang_is_a_timeout_without_effect() {
     let world = World::new().await;
     world.inject(On::every("PutItem"), Fault::Hang);
-    let error = world.put(&world.patient, "A").await.unwrap_err();
+    let error = world.put(&world.retrying, "A").await.unwrap_err();
     assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
-    world.way.faults().clear();
+    world.network.faults().clear();
     assert!(!world.has("A").await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_service_ends_in_a_time_out_although_it_has_acted() {
+async fn hang_after_execution_is_a_timeout_with_effect() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::NotifyBackoff);
     let error = world.put(&world.once, "A").await.unwrap_err();
@@ -155,10 +155,10 @@ async fn a_silent_service_ends_in_a_time_out_although_it_has_acted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_cancels_a_transaction_with_reasons_in_order_and_is_not_retried_by_the_sdk() {
+async fn conflict_cancels_a_transaction_and_is_not_retried() {
     let world = World::new().await;
     world.inject(On::next("TransactWriteItems"), Fault::Conflict);
-    let error = world.transact(&world.patient).await.unwrap_err().into_service_error();
+    let error = world.transact(&world.retrying).await.unwrap_err().into_service_error();
     let TransactWriteItemsError::TransactionCanceledException(error) = error else {
         panic!("expected a cancellation, got {error:?}")
     };
@@ -169,14 +169,14 @@ async fn a_conflict_cancels_a_transaction_with_reasons_in_order_and_is_not_retri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_on_a_single_item_has_its_own_error() {
+async fn conflict_on_a_single_item_has_its_own_error() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::Conflict);
     assert_eq!(world.put(&world.once, "A").await.unwrap_err().code(), Some("TransactionConflictException"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_in_progress_has_its_own_error() {
+async fn transaction_in_progress_has_its_own_error() {
     let world = World::new().await;
     world.inject(On::next("TransactWriteItems"), Fault::InProgress);
     let error = world.transact(&world.once).await.unwrap_err().into_service_error();
@@ -184,10 +184,10 @@ async fn a_transaction_in_progress_has_its_own_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttling_is_retried_by_the_sdk_and_then_told() {
+async fn throttling_is_retried_by_the_sdk_and_then_reported() {
     let world = World::new().await;
     world.inject(On::next("PutItem").times(2), Fault::Throttle);
-    world.put(&world.patient, "A").await.unwrap();
+    world.put(&world.retrying, "A").await.unwrap();
     assert_eq!(world.count("PutItem"), 3);
     world.inject(On::every("PutItem"), Fault::Throttle);
     let error = world.put(&world.once, "B").await.unwrap_err();
@@ -199,7 +199,7 @@ async fn throttling_is_retried_by_the_sdk_and_then_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s3_says_slow_down_and_conflict_in_its_own_words() {
+async fn s3_throttle_and_conflict_have_s3_error_codes() {
     let world = World::new().await;
     let put = |clients: &Clients| {
         let put = clients.s3.put_object().bucket(&world.bucket).key("acme/page").if_none_match("*");
@@ -213,12 +213,12 @@ async fn s3_says_slow_down_and_conflict_in_its_own_words() {
     assert_eq!(error.code(), Some("ConditionalRequestConflict"));
     assert_eq!(error.raw_response().unwrap().status().as_u16(), 409);
     world.inject(On::next("PutObject"), Fault::LoseResponse);
-    let error = put(&world.patient).await.unwrap_err();
-    assert_eq!(error.code(), Some("PreconditionFailed"), "the retry meets the write whose answer was lost");
+    let error = put(&world.retrying).await.unwrap_err();
+    assert_eq!(error.code(), Some("PreconditionFailed"), "the retry finds the write whose response was lost");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_sqs_failure_is_an_internal_error() {
+async fn sqs_failure_is_an_internal_error() {
     let world = World::new().await;
     let queue = world.once.sqs.create_queue().queue_name("q").send().await.unwrap().queue_url.unwrap();
     world.inject(On::next("SendMessage"), Fault::FailBefore);
@@ -227,15 +227,15 @@ async fn an_sqs_failure_is_an_internal_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_client_does_not_call_back_what_it_has_sent() {
+async fn request_of_a_killed_client_still_takes_effect() {
     let world = World::new().await;
     world.inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(1)));
     let (clients, table) = (world.once.clone(), world.table.clone());
-    let doomed = tokio::spawn(async move {
+    let client = tokio::spawn(async move {
         clients.dynamodb.put_item().table_name(table).item("pk", s("page")).item("sk", s("A")).send().await
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
-    doomed.abort();
+    client.abort();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(world.has("A").await);
 }
@@ -249,15 +249,15 @@ async fn the_same_seed_fails_the_same_calls() {
         let engines = Engines::memory(Clock::system()).await.unwrap();
         let clean = InProcess::new(engines.clone(), faults).clients(Clock::system(), ONCE);
         let table = table(&clean).await;
-        let way = InProcess::new(engines, Faults::seeded(7, rates.clone()));
-        let clients = way.clients(Clock::system(), ONCE);
+        let network = InProcess::new(engines, Faults::seeded(7, rates.clone()));
+        let clients = network.clients(Clock::system(), ONCE);
         let mut trace = Vec::new();
         for index in 0..100 {
             let put = clients.dynamodb.put_item().table_name(&table).item("pk", s("page"));
             let result = put.item("sk", s(&index.to_string())).send().await;
             trace.push(result.err().map(|error| error.code().unwrap_or("cut").to_owned()));
         }
-        let fired = way.faults().fired();
+        let fired = network.faults().fired();
         assert!(fired["throttle"] > 5 && fired["cut"] > 5 && fired["conflict"] > 5, "{fired:?}");
         traces.push(trace);
     }
@@ -265,14 +265,14 @@ async fn the_same_seed_fails_the_same_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_is_the_tests_own() {
-    // The year 2001, moving with the paused time of the test.
+async fn engines_and_clients_use_the_given_clock() {
+    // In 2001, advancing with the paused time of the test.
     let start = tokio::time::Instant::now();
     let clock = Clock::new(move || UNIX_EPOCH + Duration::from_secs(1_000_000_000) + start.elapsed());
     let engines = Engines::memory(clock.clone()).await.unwrap();
-    let way = InProcess::new(engines.clone(), Faults::none());
-    // A client whose own clock is a year off: nothing is refused for it.
-    let clients = way.clients(clock.skewed_by_ms(365 * 24 * 3600 * 1000), ONCE);
+    let network = InProcess::new(engines.clone(), Faults::none());
+    // A client whose clock is a year off is not refused.
+    let clients = network.clients(clock.skewed_by_ms(365 * 24 * 3600 * 1000), ONCE);
     let stack = everfresh_local::stack::provision(&clients, 30).await.unwrap();
     let row = clients.dynamodb.put_item().table_name(&stack.table).item("pk", s("page")).item("sk", s("REQ#1"));
     row.item("ttl", support::n(1_000_000_100)).send().await.unwrap();
@@ -286,5 +286,5 @@ async fn the_clock_is_the_tests_own() {
     let received = received.send().await.unwrap().messages.unwrap();
     let attributes = received[0].attributes().unwrap();
     assert_eq!(attributes[&aws_sdk_sqs::types::MessageSystemAttributeName::SentTimestamp], "1000000000000");
-    assert!(way.calls().iter().any(|call| call.service == Service::Sqs));
+    assert!(network.calls().iter().any(|call| call.service == Service::Sqs));
 }

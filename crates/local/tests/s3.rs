@@ -1,4 +1,4 @@
-//! The S3 behaviour that the artifacts stand on, through the real SDK.
+//! The S3 behaviour that artifacts rely on, through the real SDK.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -19,7 +19,7 @@ async fn read(clients: &Clients, bucket: &str, key: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_object_comes_back_with_its_metadata() {
+async fn object_is_returned_with_its_metadata() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     let put = clients.s3.put_object().bucket(&bucket).key("page").body(ByteStream::from_static(b"<html>"));
@@ -37,7 +37,7 @@ async fn an_object_comes_back_with_its_metadata() {
 }
 
 #[tokio::test]
-async fn if_none_match_star_has_exactly_one_winner_in_every_round() {
+async fn if_none_match_star_has_exactly_one_winner() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     for round in 0..100 {
@@ -51,7 +51,7 @@ async fn if_none_match_star_has_exactly_one_winner_in_every_round() {
                     Ok(_) => Some(writer),
                     Err(error) => {
                         let code = error.code().map(str::to_owned);
-                        // Real S3 may also answer 409 while another conditional write is under way.
+                        // Real S3 may also answer 409 while another conditional write is running.
                         let refused = ["PreconditionFailed", "ConditionalRequestConflict"];
                         assert!(code.as_deref().is_some_and(|code| refused.contains(&code)), "{error:?}");
                         None
@@ -67,7 +67,7 @@ async fn if_none_match_star_has_exactly_one_winner_in_every_round() {
 }
 
 #[tokio::test]
-async fn a_reader_during_overwrites_sees_one_whole_version() {
+async fn read_during_overwrites_returns_one_whole_version() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     put(&clients, &bucket, "page", &[0; 50_000]).await;
@@ -104,7 +104,7 @@ async fn conditional_reads_answer_304_and_412() {
 }
 
 #[tokio::test]
-async fn a_range_is_a_part_and_says_of_what() {
+async fn range_request_returns_part_and_content_range() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     put(&clients, &bucket, "page", b"0123456789").await;
@@ -116,20 +116,20 @@ async fn a_range_is_a_part_and_says_of_what() {
 }
 
 #[tokio::test]
-async fn the_last_bytes_of_nothing_are_nothing_and_its_first_are_no_range() {
+async fn suffix_range_of_an_empty_object_is_empty() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     put(&clients, &bucket, "empty", b"").await;
     let get = |range: &str| clients.s3.get_object().bucket(&bucket).key("empty").range(range).send();
     let last = get("bytes=-2").await.unwrap();
-    // S3 names no range at all; an emulator may name an impossible one.
+    // S3 returns no Content-Range; an emulator may return an impossible one.
     assert!(!last.content_range().is_some_and(|range| range.starts_with("bytes 0-0")), "{last:?}");
     assert_eq!(last.body.collect().await.unwrap().to_vec(), b"");
     assert_eq!(get("bytes=0-").await.unwrap_err().raw_response().unwrap().status().as_u16(), 416);
 }
 
 #[tokio::test]
-async fn what_is_to_be_replaced_must_be_there_and_be_the_same() {
+async fn if_match_requires_an_object_with_that_etag() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     let replace = |etag: &str| clients.s3.put_object().bucket(&bucket).key("page").if_match(etag).send();
@@ -141,7 +141,7 @@ async fn what_is_to_be_replaced_must_be_there_and_be_the_same() {
 }
 
 #[tokio::test]
-async fn every_legal_key_is_a_key_and_never_a_path() {
+async fn keys_are_never_file_paths() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     let long = "x".repeat(1024);
@@ -171,7 +171,7 @@ async fn every_legal_key_is_a_key_and_never_a_path() {
 }
 
 #[tokio::test]
-async fn a_listing_pages_by_prefix_with_etags() {
+async fn listing_is_paged_by_prefix_with_etags() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     for index in 0..5 {
@@ -187,7 +187,7 @@ async fn a_listing_pages_by_prefix_with_etags() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_to_be_missing() {
+async fn missing_bucket_and_object_are_reported() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     let missing = clients.s3.get_object().bucket(&bucket).key("nothing").send().await.unwrap_err();
@@ -196,11 +196,18 @@ async fn what_is_missing_is_said_to_be_missing() {
     assert_eq!(nowhere.code(), Some("NoSuchBucket"));
     let head = clients.s3.head_object().bucket(&bucket).key("nothing").send().await.unwrap_err();
     assert!(head.into_service_error().is_not_found());
-    clients.s3.delete_object().bucket(&bucket).key("nothing").send().await.expect("deleting nothing is no error");
+    clients
+        .s3
+        .delete_object()
+        .bucket(&bucket)
+        .key("nothing")
+        .send()
+        .await
+        .expect("deleting a missing object is not an error");
 }
 
 #[tokio::test]
-async fn a_deleted_object_is_gone() {
+async fn deleted_object_is_gone() {
     let clients = clients().await;
     let bucket = bucket(&clients).await;
     put(&clients, &bucket, "page", b"body").await;

@@ -1,4 +1,4 @@
-//! The SQS behaviour that redelivery stands on, through the real SDK.
+//! The SQS behaviour that redelivery relies on, through the real SDK.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -38,7 +38,7 @@ fn attribute(message: &Message, name: MessageSystemAttributeName) -> u64 {
 }
 
 #[tokio::test]
-async fn a_message_arrives_with_its_id_attributes_and_time_of_sending() {
+async fn message_is_received_with_id_attributes_and_sent_timestamp() {
     let clients = clients().await;
     let url = queue(&clients, &[]).await;
     let name = MessageAttributeValue::builder().data_type("String").string_value("blog").build().unwrap();
@@ -54,7 +54,7 @@ async fn a_message_arrives_with_its_id_attributes_and_time_of_sending() {
 }
 
 #[tokio::test]
-async fn a_standard_queue_takes_a_group_and_shows_it_to_the_receiver() {
+async fn standard_queue_returns_the_message_group() {
     let clients = clients().await;
     let url = queue(&clients, &[]).await;
     let send = clients.sqs.send_message().queue_url(&url).message_body("hello").message_group_id("acme");
@@ -65,7 +65,7 @@ async fn a_standard_queue_takes_a_group_and_shows_it_to_the_receiver() {
 }
 
 #[tokio::test]
-async fn a_received_message_is_hidden_until_its_visibility_ends() {
+async fn received_message_is_hidden_for_the_visibility_timeout() {
     let clients = clients().await;
     let url = queue(&clients, &[(QueueAttributeName::VisibilityTimeout, "1")]).await;
     let id = send(&clients, &url, "hello").await;
@@ -94,7 +94,7 @@ async fn visibility_can_be_changed_per_message() {
 }
 
 #[tokio::test]
-async fn a_message_received_too_often_goes_to_the_dead_letter_queue_with_its_id() {
+async fn message_received_too_often_moves_to_the_dead_letter_queue() {
     let clients = clients().await;
     let dead = queue(&clients, &[]).await;
     let policy = format!(r#"{{"deadLetterTargetArn":"{}","maxReceiveCount":2}}"#, arn(&clients, &dead).await);
@@ -106,13 +106,13 @@ async fn a_message_received_too_often_goes_to_the_dead_letter_queue_with_its_id(
         assert_eq!(receive(&clients, &url, 2).await.len(), 1);
     }
     assert!(receive(&clients, &url, 0).await.is_empty(), "not a third time");
-    let letters = receive(&clients, &dead, 5).await;
-    assert_eq!(letters[0].message_id(), Some(id.as_str()));
-    assert_eq!(letters[0].body(), Some("poison"));
+    let dead_letters = receive(&clients, &dead, 5).await;
+    assert_eq!(dead_letters[0].message_id(), Some(id.as_str()));
+    assert_eq!(dead_letters[0].body(), Some("poison"));
 }
 
 #[tokio::test]
-async fn a_long_poll_ends_as_soon_as_a_message_is_there() {
+async fn long_poll_ends_when_a_message_arrives() {
     let clients = clients().await;
     let url = queue(&clients, &[]).await;
     let started = Instant::now();
@@ -121,14 +121,14 @@ async fn a_long_poll_ends_as_soon_as_a_message_is_there() {
         tokio::spawn(async move { receive(&clients, &url, 20).await })
     };
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!waiting.is_finished(), "it waits");
+    assert!(!waiting.is_finished(), "the long poll waits");
     send(&clients, &url, "hello").await;
     assert_eq!(waiting.await.unwrap().len(), 1);
-    assert!(started.elapsed() < Duration::from_secs(19), "it did not wait to the end");
+    assert!(started.elapsed() < Duration::from_secs(19), "the long poll ends early");
 }
 
 #[tokio::test]
-async fn batches_are_answered_entry_by_entry_and_at_most_ten() {
+async fn batches_have_at_most_ten_entries_and_a_result_each() {
     let clients = clients().await;
     let url = queue(&clients, &[]).await;
     let entry = |index: usize| {
@@ -159,7 +159,7 @@ async fn batches_are_answered_entry_by_entry_and_at_most_ten() {
 }
 
 #[tokio::test]
-async fn an_oversized_message_is_refused() {
+async fn oversized_message_is_refused() {
     let clients = clients().await;
     let url = queue(&clients, &[(QueueAttributeName::MaximumMessageSize, "1024")]).await;
     assert!(clients.sqs.send_message().queue_url(&url).message_body("x".repeat(1025)).send().await.is_err());

@@ -1,4 +1,4 @@
-//! What DynamoDB refuses, the embedded one refuses too: a request that AWS turns down must fail in tests already.
+//! The embedded DynamoDB refuses what AWS refuses, so that such a request fails in tests already.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -15,7 +15,8 @@ use everfresh_local::in_process::InProcess;
 use serde_json::{Value, json};
 use support::{over_http, s, table};
 
-/// A table `pages` with a key of two parts, an index of its own keys (`g`, `h`) and one by another sort key (`l`), and a row in it.
+/// A table `pages` with partition and sort key, a global index (`g`, `h`), a local index (`l`), and
+/// a row.
 async fn engines() -> Engines {
     let engines = Engines::memory(Clock::system()).await.unwrap();
     let key = |hash: &str, range: &str| json!([{"AttributeName": hash, "KeyType": "HASH"}, {"AttributeName": range, "KeyType": "RANGE"}]);
@@ -32,7 +33,7 @@ async fn engines() -> Engines {
     engines
 }
 
-/// The error's name and text, if it is one.
+/// The error is the response body.
 async fn call(engines: &Engines, operation: &str, request: &Value) -> Result<(), String> {
     let target = format!("DynamoDB_20120810.{operation}");
     let http = http::Request::post("/").header("x-amz-target", target).body(Bytes::from(request.to_string())).unwrap();
@@ -52,7 +53,7 @@ fn key() -> Value {
     json!({"pk": {"S": "p"}, "sk": {"S": "s"}})
 }
 
-/// The same fields in every write that takes a condition, alone and in a transaction.
+/// The same fields in every write that accepts a condition, alone and in a transaction.
 fn writes(fields: &Value) -> Vec<(&'static str, Value)> {
     let item = with(json!({"TableName": "pages", "Item": key()}), fields);
     let keyed = with(json!({"TableName": "pages", "Key": key()}), fields);
@@ -64,7 +65,7 @@ fn writes(fields: &Value) -> Vec<(&'static str, Value)> {
     all
 }
 
-/// The same condition in every write, and as a filter of what is read.
+/// The same condition in every write, and as a filter of reads.
 fn conditions(text: &str, names: &Value, values: &Value) -> Vec<(&'static str, Value)> {
     let mut fields = json!({});
     for (field, placeholders) in [("ExpressionAttributeNames", names), ("ExpressionAttributeValues", values)] {
@@ -83,12 +84,12 @@ fn conditions(text: &str, names: &Value, values: &Value) -> Vec<(&'static str, V
     all
 }
 
-async fn assert_refused(engines: &Engines, requests: Vec<(&'static str, Value)>, words: &str) {
+async fn assert_refused(engines: &Engines, requests: Vec<(&'static str, Value)>, expected: &str) {
     for (operation, request) in requests {
-        let refusal = call(engines, operation, &request).await.expect_err(&format!("{operation} {request}"));
-        let is_invalid = refusal.contains("#ValidationException")
-            || (refusal.contains("#TransactionCanceledException") && refusal.contains("ValidationError"));
-        assert!(is_invalid && refusal.contains(words), "{operation} {request}: {refusal}");
+        let error = call(engines, operation, &request).await.expect_err(&format!("{operation} {request}"));
+        let is_invalid = error.contains("#ValidationException")
+            || (error.contains("#TransactionCanceledException") && error.contains("ValidationError"));
+        assert!(is_invalid && error.contains(expected), "{operation} {request}: {error}");
     }
 }
 
@@ -96,10 +97,10 @@ const HASH_TOO_LONG: &str = "Size of hashkey has exceeded the maximum size limit
 const RANGE_TOO_LONG: &str = "Aggregated size of all range keys has exceeded the size limit of 1024 bytes";
 
 #[tokio::test]
-async fn keys_over_their_length_are_refused_wherever_they_stand() {
+async fn keys_that_are_too_long_are_refused() {
     let engines = engines().await;
     let long = |bytes: usize| "x".repeat(bytes);
-    for (pk, sk, words) in [
+    for (pk, sk, expected) in [
         (long(2_049), "s".to_owned(), HASH_TOO_LONG),
         ("é".repeat(1_025), "s".to_owned(), HASH_TOO_LONG),
         ("p".to_owned(), long(1_025), RANGE_TOO_LONG),
@@ -126,16 +127,16 @@ async fn keys_over_their_length_are_refused_wherever_they_stand() {
             ("Query", query("pk = :p AND begins_with(sk, :s)")),
             ("Scan", json!({"TableName": "pages", "ExclusiveStartKey": key})),
         ];
-        assert_refused(&engines, requests, words).await;
+        assert_refused(&engines, requests, expected).await;
     }
     let longest = json!({"pk": {"S": long(2_048)}, "sk": {"S": long(1_024)}});
     call(&engines, "PutItem", &json!({"TableName": "pages", "Item": longest})).await.unwrap();
 }
 
 #[tokio::test]
-async fn index_keys_over_their_length_are_refused() {
+async fn index_keys_that_are_too_long_are_refused() {
     let engines = engines().await;
-    for (attribute, bytes, words) in
+    for (attribute, bytes, expected) in
         [("g", 2_049, HASH_TOO_LONG), ("h", 1_025, RANGE_TOO_LONG), ("l", 1_025, RANGE_TOO_LONG)]
     {
         let item = |bytes: usize| with(key(), &json!({attribute: {"S": "x".repeat(bytes)}}));
@@ -153,7 +154,7 @@ async fn index_keys_over_their_length_are_refused() {
             ("UpdateItem", update(format!("SET z = :v, {attribute} = if_not_exists({attribute}, :v)"))),
             ("TransactWriteItems", json!({"TransactItems": [{"Update": set}]})),
         ];
-        assert_refused(&engines, requests, words).await;
+        assert_refused(&engines, requests, expected).await;
         call(&engines, "PutItem", &json!({"TableName": "pages", "Item": item(bytes - 1)})).await.unwrap();
     }
     let by_index = json!({
@@ -164,7 +165,7 @@ async fn index_keys_over_their_length_are_refused() {
 }
 
 #[tokio::test]
-async fn placeholders_that_are_empty_or_serve_no_expression_are_refused() {
+async fn empty_or_unused_placeholders_are_refused() {
     let engines = engines().await;
     for field in ["ExpressionAttributeNames", "ExpressionAttributeValues"] {
         let empty = writes(&json!({field: {}, "ConditionExpression": "attribute_exists(a)"}));
@@ -179,17 +180,18 @@ async fn placeholders_that_are_empty_or_serve_no_expression_are_refused() {
     {
         let unused = writes(&json!({field: placeholder, "ConditionExpression": "attribute_exists(a)"}));
         assert_refused(&engines, unused, &format!("{field} unused in expressions")).await;
-        let for_nothing: Vec<_> = writes(&json!({field: placeholder}))
+        let without_expression: Vec<_> = writes(&json!({field: placeholder}))
             .into_iter()
             .filter(|(_, request)| !request.to_string().contains("UpdateExpression"))
             .filter(|(_, request)| !request.to_string().contains("ConditionCheck"))
             .collect();
-        assert_refused(&engines, for_nothing, &format!("{field} can only be specified when using expressions")).await;
+        assert_refused(&engines, without_expression, &format!("{field} can only be specified when using expressions"))
+            .await;
     }
 }
 
 #[tokio::test]
-async fn only_strings_numbers_and_binaries_have_an_order() {
+async fn ordering_accepts_only_strings_numbers_and_binaries() {
     let engines = engines().await;
     for (kind, value) in [
         ("M", json!({"M": {}})),
@@ -208,18 +210,18 @@ async fn only_strings_numbers_and_binaries_have_an_order() {
             ("attribute_exists(a) OR NOT (m.b BETWEEN :v AND :v)", "BETWEEN"),
             ("begins_with(a, :v)", "begins_with"),
         ] {
-            let words = format!("operator or function: {operator}, operand type: {kind}");
-            assert_refused(&engines, conditions(text, &Value::Null, &json!({":v": value})), &words).await;
+            let expected = format!("operator or function: {operator}, operand type: {kind}");
+            assert_refused(&engines, conditions(text, &Value::Null, &json!({":v": value})), &expected).await;
         }
     }
 }
 
 #[tokio::test]
-async fn conditions_without_sense_are_refused() {
+async fn invalid_conditions_are_refused() {
     let engines = engines().await;
     let none = Value::Null;
     let number = |digits: &str| json!({":v": {"N": digits}});
-    for (text, names, values, words) in [
+    for (text, names, values, expected) in [
         ("a = a", &none, &none, "operator: =, first operand: [a]"),
         ("a <> a", &none, &none, "operator: <>, first operand: [a]"),
         ("m.b < m.b", &none, &none, "operator: <, first operand: [m, b]"),
@@ -247,9 +249,9 @@ async fn conditions_without_sense_are_refused() {
         ("a = :missing", &none, &none, "not defined; attribute value: :missing"),
         ("attribute_exists(ttl)", &none, &none, "reserved keyword: ttl"),
     ] {
-        assert_refused(&engines, conditions(text, names, values), words).await;
+        assert_refused(&engines, conditions(text, names, values), expected).await;
     }
-    // The whole key is named, and a filter may not name it.
+    // In writes only: a filter may not use key attributes.
     let by_key = writes(&json!({"ConditionExpression": "pk = pk"}));
     assert_refused(&engines, by_key, "operator: =, first operand: [pk]").await;
     let many: Vec<String> = (0..101).map(|number| format!(":v{number}")).collect();
@@ -259,10 +261,10 @@ async fn conditions_without_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn updates_that_aws_does_not_make_are_refused() {
+async fn invalid_updates_are_refused() {
     let engines = engines().await;
     let text = json!({":v": {"S": "z"}});
-    for (update, values, words) in [
+    for (update, values, expected) in [
         ("SET pk = :v", &text, "Cannot update attribute pk"),
         ("SET z = :v REMOVE sk", &text, "Cannot update attribute sk"),
         ("SET a = :v, a = :v", &text, "Two document paths overlap"),
@@ -274,7 +276,7 @@ async fn updates_that_aws_does_not_make_are_refused() {
     ] {
         let fields = json!({"TableName": "pages", "Key": key(), "UpdateExpression": update, "ExpressionAttributeValues": values});
         let in_transaction = json!({"TransactItems": [{"Update": fields}]});
-        assert_refused(&engines, vec![("UpdateItem", fields), ("TransactWriteItems", in_transaction)], words).await;
+        assert_refused(&engines, vec![("UpdateItem", fields), ("TransactWriteItems", in_transaction)], expected).await;
     }
 }
 
@@ -288,19 +290,19 @@ async fn transactions_and_batches_over_their_limits_are_refused() {
     let puts =
         |count: usize, bytes: usize| json!({"TransactItems": (0..count).map(|sk| put(sk, bytes)).collect::<Vec<_>>()});
     let delete = json!({"Delete": {"TableName": "pages", "Key": {"pk": {"S": "p"}, "sk": {"S": "0"}}}});
-    for (operation, request, words) in [
+    for (operation, request, expected) in [
         ("TransactWriteItems", puts(101, 1), "less than or equal to 100"),
         ("TransactWriteItems", puts(11, 400_000), "4MB"),
         ("TransactWriteItems", puts(1, 410_000), "Item size has exceeded"),
         ("TransactWriteItems", json!({"TransactItems": [put(0, 1), delete]}), "multiple operations on one item"),
         ("BatchGetItem", json!({"RequestItems": {"pages": {"Keys": [key(), key()]}}}), "duplicates"),
     ] {
-        assert_refused(&engines, vec![(operation, request)], words).await;
+        assert_refused(&engines, vec![(operation, request)], expected).await;
     }
 }
 
 #[tokio::test]
-async fn a_table_that_is_made_anew_is_checked_by_its_new_keys() {
+async fn recreated_table_is_validated_by_its_new_keys() {
     let engines = engines().await;
     call(&engines, "DeleteTable", &json!({"TableName": "pages"})).await.unwrap();
     let table = json!({
@@ -312,8 +314,8 @@ async fn a_table_that_is_made_anew_is_checked_by_its_new_keys() {
     call(&engines, "PutItem", &json!({"TableName": "pages", "Item": item})).await.unwrap();
 }
 
-/// A condition that AWS refuses, through a real client.
-async fn refused_by(clients: &Clients) -> Option<String> {
+/// The error code of an invalid condition, through a real client.
+async fn error_code_of(clients: &Clients) -> Option<String> {
     let table = table(clients).await;
     let put = clients.dynamodb.put_item().table_name(table).item("pk", s("p")).item("sk", s("s"));
     let put = put.condition_expression("a < :m").expression_attribute_values(":m", AttributeValue::M([].into()));
@@ -321,11 +323,11 @@ async fn refused_by(clients: &Clients) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_in_process_and_over_the_gateway_are_refused_alike() {
+async fn in_process_and_gateway_clients_are_validated_alike() {
     let engines = Engines::memory(Clock::system()).await.unwrap();
     let in_process = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::WORKER);
     let gateway = Port::bind(0).unwrap().serve(engines).unwrap();
     for clients in [in_process, over_http(gateway.url())] {
-        assert_eq!(refused_by(&clients).await.as_deref(), Some("ValidationException"));
+        assert_eq!(error_code_of(&clients).await.as_deref(), Some("ValidationException"));
     }
 }

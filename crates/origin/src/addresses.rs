@@ -1,4 +1,4 @@
-//! Resolving a host, and refusing addresses that may not be asked.
+//! Resolves a host and refuses forbidden addresses.
 
 use std::env;
 use std::io::{self, ErrorKind};
@@ -9,10 +9,12 @@ use tokio::net::lookup_host;
 
 use crate::error::OriginError;
 
-/// Where Lambda hands a function its events. Whoever asks there takes an event away, and reads what it says.
+/// Address from which a Lambda function gets its events. A request there would consume and expose
+/// an event.
 const RUNTIME_API_VARIABLE: &str = "AWS_LAMBDA_RUNTIME_API";
 
-/// All addresses of `host`, a name or an address without brackets, every one of which may be asked.
+/// All addresses of `host` (a name, or an address without brackets). Fails if any of them is
+/// forbidden.
 pub(crate) async fn resolve(
     host: &str,
     port: u16,
@@ -23,24 +25,24 @@ pub(crate) async fn resolve(
     check(host, &addresses, policy)?;
     if let Some(api) = runtime_api {
         let forbidden = lookup(&api.host, api.port).await?;
-        if addresses.iter().any(|address| forbidden.iter().any(|api| is_same_place(*address, *api))) {
+        if addresses.iter().any(|address| forbidden.iter().any(|api| is_same_server(*address, *api))) {
             return Err(OriginError::RuntimeApi { host: host.to_owned() });
         }
     }
     Ok(addresses)
 }
 
-/// The system's resolver, which takes addresses too, in all their spellings.
+/// Uses the system's resolver, which also parses literal addresses in all their forms.
 async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, OriginError> {
     let failed = |source| OriginError::Resolve { host: host.to_owned(), source };
     let addresses: Vec<SocketAddr> = lookup_host((host, port)).await.map_err(failed)?.collect();
     if addresses.is_empty() {
-        return Err(failed(io::Error::new(ErrorKind::NotFound, "the name has no address")));
+        return Err(failed(io::Error::new(ErrorKind::NotFound, "the host name has no address")));
     }
     Ok(addresses)
 }
 
-/// One address that may not be asked is enough: which one is tried first would be chance.
+/// One forbidden address is enough: otherwise chance would decide which one is used.
 fn check(host: &str, addresses: &[SocketAddr], policy: AddressPolicy) -> Result<(), OriginError> {
     for address in addresses {
         let refused = |refused| OriginError::Address { host: host.to_owned(), refused };
@@ -49,13 +51,13 @@ fn check(host: &str, addresses: &[SocketAddr], policy: AddressPolicy) -> Result<
     Ok(())
 }
 
-/// A server that listens on one loopback address may listen on all of them.
-fn is_same_place(left: SocketAddr, right: SocketAddr) -> bool {
+/// A server on one loopback address may listen on all of them.
+fn is_same_server(left: SocketAddr, right: SocketAddr) -> bool {
     let (left_ip, right_ip) = (left.ip().to_canonical(), right.ip().to_canonical());
     left.port() == right.port() && (left_ip == right_ip || (left_ip.is_loopback() && right_ip.is_loopback()))
 }
 
-/// The Runtime API that this function belongs to.
+/// The Lambda Runtime API of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuntimeApi {
     host: String,
@@ -63,13 +65,13 @@ pub(crate) struct RuntimeApi {
 }
 
 impl RuntimeApi {
-    /// None where this process is no Lambda function.
+    /// `None` if this process is not a Lambda function.
     pub(crate) fn from_env() -> Option<Self> {
         env::var(RUNTIME_API_VARIABLE).ok().map(|text| Self::parse(&text))
     }
 
-    /// Lambda says `127.0.0.1:9001`, and some emulators a whole URL. What cannot be understood stays the host: it will not resolve, and
-    /// then no origin is asked.
+    /// Lambda sets `127.0.0.1:9001`, some emulators a whole URL. A value that cannot be parsed
+    /// becomes the host: it does not resolve, and then every fetch fails.
     fn parse(text: &str) -> Self {
         let text = text.strip_prefix("http://").unwrap_or(text);
         let authority = text.split('/').next().unwrap_or(text);
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_spelling_is_judged_by_the_address_that_it_becomes() {
+    async fn every_address_form_is_checked_after_resolution() {
         let spellings =
             ["127.0.0.1", "0177.0.0.1", "2130706433", "127.1", "0x7f.1", "::1", "::ffff:7f00:1", "localhost"];
         for host in spellings {
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn private_addresses_are_for_tenants_with_a_private_network() {
+    async fn private_addresses_need_private_network() {
         let vpc = AddressPolicy { private_network: true, loopback: false };
         for host in ["10.0.0.5", "100.64.1.1", "192.168.1.1", "fd12:3456::1", "::ffff:10.0.0.5"] {
             assert_eq!(resolve(host, 80, vpc, None).await.unwrap().len(), 1);
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_api_is_read_as_lambda_and_emulators_write_it() {
+    fn runtime_api_is_parsed_in_all_forms() {
         let api = |host: &str, port| RuntimeApi { host: host.to_owned(), port };
         assert_eq!(RuntimeApi::parse("127.0.0.1:9001"), api("127.0.0.1", 9001));
         assert_eq!(RuntimeApi::parse("http://127.0.0.1:9000/.rt/worker"), api("127.0.0.1", 9000));
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runtime_api_is_refused_under_every_setting() {
+    async fn runtime_api_is_refused_under_every_policy() {
         let everything = AddressPolicy { private_network: true, loopback: true };
         for (api, host) in [
             ("127.0.0.1:9001", "127.0.0.1"),
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_asked_while_the_runtime_api_is_unknown() {
+    async fn unresolvable_runtime_api_refuses_every_origin() {
         let api = RuntimeApi::parse("not a host:x");
         assert!(resolve("1.1.1.1", 80, AddressPolicy::default(), Some(&api)).await.is_err());
     }

@@ -1,6 +1,7 @@
-//! One connection, and finding out how an exchange on it ended.
+//! One connection, and how an exchange on it ended.
 //!
-//! HTTP/1.1 on purpose: a connection carries one request at a time, so that its end belongs to one page.
+//! HTTP/1.1 on purpose: a connection carries one request at a time, so a broken connection affects
+//! one page.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -21,16 +22,16 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::OriginError;
 
-/// An answer's head may be so long. What is stored of it is far less.
+/// Limit for the head of a response. The stored headers are far smaller.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// One connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
-    /// Drives the connection. Its result is the number of bytes that came after the last answer.
+    /// Drives the connection. Returns the number of bytes that arrived after the last response.
     driver: JoinHandle<hyper::Result<usize>>,
-    /// A second handle on the driver's socket. It is closed with the driver's own.
+    /// A second handle of the driver's socket, closed together with it.
     socket: Weak<net::TcpStream>,
     is_encrypted: bool,
 }
@@ -41,21 +42,21 @@ impl Drop for Connection {
     }
 }
 
-/// What became of a request.
-pub(crate) enum Sent {
-    /// The head of an answer has arrived.
+pub(crate) enum SendOutcome {
+    /// The head of the response has arrived.
     Answered(Response<Incoming>),
-    /// The connection was closed before any of the request was written: the origin has not seen it.
-    NeverLeft(Request<Empty<Bytes>>, hyper::Error),
+    /// The connection was closed before any byte of the request was written: the origin has not
+    /// received it.
+    NotSent(Request<Empty<Bytes>>, hyper::Error),
 }
 
-/// What has arrived on a socket and was not read.
+/// Data on a socket that has not been read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unread {
     Nothing,
     Bytes,
-    /// The end of the connection.
-    End,
+    /// The connection is closed.
+    Closed,
 }
 
 impl Connection {
@@ -69,7 +70,7 @@ impl Connection {
         Self::start(stream, socket, true).await
     }
 
-    /// On something that is no socket, for one exchange.
+    /// Over a stream that is not a socket, for one exchange.
     pub(crate) async fn over<S>(stream: S) -> Result<Self, OriginError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -90,67 +91,71 @@ impl Connection {
         let weak = socket.as_ref().map_or_else(Weak::new, Arc::downgrade);
         let driver = tokio::spawn(async move {
             let parts = connection.without_shutdown().await;
-            // Held until here, or the connection would stay open after its driver has ended.
+            // Dropped only now: otherwise the connection would stay open after its driver has
+            // ended.
             drop(socket);
             Ok(parts?.read_buf.len())
         });
         Ok(Self { sender, driver, socket: weak, is_encrypted })
     }
 
-    /// Sends a request once. Fails if the origin may have seen it, and there is no answer.
-    pub(crate) async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<Sent, OriginError> {
+    /// Sends a request once. Fails if there is no response although the origin may have received
+    /// the request.
+    pub(crate) async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<SendOutcome, OriginError> {
         match self.sender.try_send_request(request).await {
-            Ok(response) => Ok(Sent::Answered(response)),
+            Ok(response) => Ok(SendOutcome::Answered(response)),
             Err(mut error) => match error.take_message() {
-                Some(request) => Ok(Sent::NeverLeft(request, error.into_error())),
+                Some(request) => Ok(SendOutcome::NotSent(request, error.into_error())),
                 None => Err(OriginError::Exchange(error.into_error())),
             },
         }
     }
 
-    /// Whether it can be used again, once a body has been read to its end.
+    /// Call after the body has been read to its end. Returns whether the connection can be reused.
     ///
-    /// Fails if the origin sent more than it announced: then the body is not the page, but the beginning of one.
+    /// Fails if the origin sent more than its `Content-Length`: then the body is only the beginning
+    /// of the page.
     pub(crate) async fn end_exchange(&mut self) -> Result<bool, OriginError> {
         if self.sender.ready().await.is_ok() {
             return match self.unread() {
                 Unread::Nothing => Ok(true),
-                // In TLS records there may be other things than content.
+                // TLS records may hold other data than content.
                 Unread::Bytes if self.is_encrypted => Ok(false),
                 Unread::Bytes => Err(OriginError::Excess),
-                Unread::End => Ok(false),
+                Unread::Closed => Ok(false),
             };
         }
         match (&mut self.driver).await {
             Ok(Ok(0)) => Ok(false),
             Ok(Ok(_excess)) => Err(OriginError::Excess),
-            // The answer was complete, so a reset after it is a rude way to close, no more.
+            // The response was complete, so a reset after it only closes the connection.
             Ok(Err(error)) if is_io(&error) => Ok(false),
-            // On a connection at rest there is one more error: bytes that nobody asked for.
+            // The only other error on an idle connection: unsolicited bytes.
             Ok(Err(_unexpected)) => Err(OriginError::Excess),
-            // Aborted or panicked; either way there is nothing to keep.
+            // Aborted or panicked; there is nothing to reuse.
             Err(_join) => Ok(false),
         }
     }
 
-    /// Whether it is open, and nothing has arrived since the last answer.
-    pub(crate) fn is_silent(&self) -> bool {
+    /// Whether the connection is open and nothing has arrived since the last response.
+    pub(crate) fn is_reusable(&self) -> bool {
         self.sender.is_ready() && self.unread() == Unread::Nothing
     }
 
-    /// Asks the system, for the driver sees only what it has been woken for: a sandbox that was frozen has not been.
+    /// Reads the socket directly: in a Lambda sandbox that was frozen, the driver has not been
+    /// woken yet.
     fn unread(&self) -> Unread {
-        let Some(socket) = self.socket.upgrade() else { return Unread::End };
+        let Some(socket) = self.socket.upgrade() else { return Unread::Closed };
         match socket.peek(&mut [0]) {
-            Ok(0) => Unread::End,
+            Ok(0) => Unread::Closed,
             Ok(_) => Unread::Bytes,
             Err(error) if error.kind() == ErrorKind::WouldBlock => Unread::Nothing,
-            Err(_reset) => Unread::End,
+            Err(_reset) => Unread::Closed,
         }
     }
 }
 
-/// Another handle on the same socket, which does not block either. Without one the connection is not used twice.
+/// Another, non-blocking handle of the same socket. Without one the connection is not reused.
 fn second_handle(stream: &TcpStream) -> Option<Arc<net::TcpStream>> {
     let handle = stream.as_fd().try_clone_to_owned().ok()?;
     Some(Arc::new(net::TcpStream::from(handle)))

@@ -1,4 +1,4 @@
-//! Connecting to a checked address, and TLS.
+//! Connects to checked addresses, with TLS for `https`.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -26,31 +26,28 @@ use crate::addresses::{self, RuntimeApi};
 use crate::connection::Connection;
 use crate::error::{Cause, OriginError};
 
-/// Opens connections to origins.
 #[derive(Debug)]
 pub(crate) struct Connector {
-    /// For all of it: name resolution, TCP and TLS.
-    time: Duration,
+    /// For name resolution, TCP and TLS together.
+    timeout: Duration,
     loopback: bool,
     runtime_api: Option<RuntimeApi>,
     tls: OnceLock<Arc<ClientConfig>>,
 }
 
 impl Connector {
-    pub(crate) fn new(time: Duration) -> Self {
-        Self { time, loopback: false, runtime_api: RuntimeApi::from_env(), tls: OnceLock::new() }
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { timeout, loopback: false, runtime_api: RuntimeApi::from_env(), tls: OnceLock::new() }
     }
 
     pub(crate) fn with_loopback(self) -> Self {
         Self { loopback: true, ..self }
     }
 
-    /// A new connection.
     pub(crate) async fn open(&self, origin: &HttpOrigin, uri: &Uri) -> Result<Connection, OriginError> {
-        let time = self.time;
-        match timeout(time, self.connect(origin, uri)).await {
+        match timeout(self.timeout, self.connect(origin, uri)).await {
             Ok(connection) => connection,
-            Err(_elapsed) => Err(OriginError::ConnectTimedOut { origin: origin.url().to_owned(), time }),
+            Err(_elapsed) => Err(OriginError::ConnectTimedOut { origin: origin.url().to_owned(), time: self.timeout }),
         }
     }
 
@@ -61,7 +58,7 @@ impl Connector {
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
         let policy = origin.address_policy(self.loopback);
         let checked = addresses::resolve(host, port, policy, self.runtime_api.as_ref()).await?;
-        let tcp = connect_to(checked, self.time).await.map_err(failed)?;
+        let tcp = connect_to(checked, self.timeout).await.map_err(failed)?;
         if !is_tls {
             return Connection::over_tcp(tcp).await;
         }
@@ -71,7 +68,8 @@ impl Connector {
         Connection::over_tls(tls).await
     }
 
-    /// Reads the machine's certificates at the first use: a function with plain origins only never pays for it.
+    /// Reads the system's root certificates at first use: a function with only `http` origins never
+    /// needs them.
     fn tls_config(&self) -> Result<Arc<ClientConfig>, OriginError> {
         if let Some(config) = self.tls.get() {
             return Ok(config.clone());
@@ -86,25 +84,25 @@ impl Connector {
     }
 }
 
-/// Connects to the first of these addresses that accepts, IPv6 and IPv4 side by side.
+/// Connects to the first of these addresses that accepts, IPv6 and IPv4 in parallel.
 ///
-/// The library's connector resolves names and takes literal addresses as they are. So it is given neither, but a name that only
-/// [`Checked`] can resolve.
+/// The library's connector resolves names and uses literal addresses as they are. So it gets
+/// neither, but a name that only [`CheckedAddresses`] resolves.
 async fn connect_to(addresses: Vec<SocketAddr>, time: Duration) -> Result<TcpStream, Cause> {
-    let mut connector = HttpConnector::new_with_resolver(Checked(addresses));
+    let mut connector = HttpConnector::new_with_resolver(CheckedAddresses(addresses));
     connector.set_nodelay(true);
-    // Divided among the addresses, so that the first one cannot use up the others' time.
+    // The connector divides it among the addresses, so that the first cannot use up all of it.
     connector.set_connect_timeout(Some(time));
-    // Without a port: those of the addresses count.
+    // Without a port: the addresses have theirs.
     let stream = connector.call(Uri::from_static("http://origin.invalid")).await?;
     Ok(stream.into_inner())
 }
 
-/// Resolves any name to these addresses.
+/// Resolves every name to these addresses.
 #[derive(Clone, Debug)]
-struct Checked(Vec<SocketAddr>);
+struct CheckedAddresses(Vec<SocketAddr>);
 
-impl Service<Name> for Checked {
+impl Service<Name> for CheckedAddresses {
     type Response = vec::IntoIter<SocketAddr>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;

@@ -1,4 +1,4 @@
-//! Why an origin gave no answer.
+//! Why a fetch from an origin failed.
 
 use std::error::Error;
 use std::io;
@@ -19,15 +19,15 @@ pub(crate) enum OriginError {
     Resolve { host: String, source: io::Error },
     #[error("{host}: {refused}")]
     Address { host: String, refused: AddressRefused },
-    #[error("{host} is the Lambda Runtime API of this function: no origin is ever asked there")]
+    #[error("{host} is the Lambda Runtime API of this function and never used as an origin: correct render.http")]
     RuntimeApi { host: String },
-    #[error("this machine's root certificates cannot be read: install ca-certificates, or set SSL_CERT_FILE")]
+    #[error("the system's root certificates cannot be read: install ca-certificates, or set SSL_CERT_FILE")]
     Roots(#[source] Cause),
-    #[error("the exchange broke off")]
+    #[error("the HTTP exchange with the origin failed")]
     Exchange(#[source] hyper::Error),
-    #[error("the origin sent more bytes than its Content-Length announced")]
+    #[error("the origin sent more bytes than its Content-Length")]
     Excess,
-    #[error("the answer has Transfer-Encoding {codings:?}: only \"chunked\" can be read")]
+    #[error("the response has Transfer-Encoding {codings:?}: only \"chunked\" is supported")]
     TransferCoding { codings: String },
 }
 

@@ -1,4 +1,4 @@
-//! The exchange, on a kept connection or a new one.
+//! The exchange, on a pooled connection or a new one.
 
 use std::time::Duration;
 
@@ -12,32 +12,33 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-use crate::answer;
-use crate::connection::{Connection, Sent};
+use crate::connection::{Connection, SendOutcome};
 use crate::connector::Connector;
 use crate::error::OriginError;
 use crate::pool::{Pool, PoolKey};
 use crate::request::{OriginRequest, Prepared};
+use crate::response;
 
-/// How long an origin may take for parts of its answer. The whole is bounded by each request's own time.
+/// Timeouts for parts of an exchange. The whole is bounded by [`OriginRequest::time`].
 #[derive(Clone, Copy, Debug)]
 pub struct OriginTimeouts {
-    /// Until a connection stands: name resolution, TCP and TLS together.
+    /// For name resolution, TCP and TLS together.
     pub connect: Duration,
-    /// From the request to the end of the answer's head. None waits as long as the render may take: many origins send
-    /// nothing before the page is done.
+    /// From the request to the end of the response's head. `None`: only the whole time counts,
+    /// because many origins send nothing before the page is rendered.
     pub head: Option<Duration>,
-    /// A kept connection is not used again before so much time has passed since its last answer, in which surplus bytes would arrive.
-    pub quiet: Duration,
+    /// A connection is not reused earlier after its last response, so that surplus bytes can arrive
+    /// and be detected.
+    pub min_idle: Duration,
 }
 
 impl Default for OriginTimeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(5), head: None, quiet: Duration::from_millis(50) }
+        Self { connect: Duration::from_secs(5), head: None, min_idle: Duration::from_millis(50) }
     }
 }
 
-/// Requests pages from HTTP origins. Made once and shared: connections are kept and used again.
+/// Requests pages from HTTP origins. Create it once and share it: it pools connections.
 #[derive(Debug)]
 pub struct Origins {
     connector: Connector,
@@ -46,21 +47,22 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// No connections yet, and no certificates: those are read when the first `https` origin is asked. Reads where the Lambda Runtime API
-    /// is, which is never asked.
+    /// Opens no connection and reads no root certificates: those are read for the first `https`
+    /// origin. Reads `AWS_LAMBDA_RUNTIME_API`, an address that is never used as an origin.
     pub fn new(timeouts: OriginTimeouts) -> Self {
-        Self { connector: Connector::new(timeouts.connect), pool: Pool::new(timeouts.quiet), timeouts }
+        Self { connector: Connector::new(timeouts.connect), pool: Pool::new(timeouts.min_idle), timeouts }
     }
 
-    /// Origins may be on this machine too. For a developer's machine and for tests: in a function, this machine is where other tenants'
-    /// events are.
+    /// Allows origins on loopback, for `everfresh dev` and tests. Never in a Lambda function, where
+    /// loopback serves other tenants' events.
     pub fn with_loopback(self) -> Self {
         Self { connector: self.connector.with_loopback(), ..self }
     }
 
-    /// GETs a page from `origin`, with one request. Any complete answer is `Ok`, whatever its status.
+    /// GETs a page from `origin` with one request. Any complete response is `Ok`, whatever its
+    /// status.
     ///
-    /// Dropping the future, or running out of time, closes the connection.
+    /// Dropping the future or a timeout closes the connection.
     pub async fn fetch(&self, origin: &HttpOrigin, request: OriginRequest<'_>) -> Result<Rendered, RenderFailure> {
         within(request.time, self.exchange(origin, request)).await
     }
@@ -69,34 +71,39 @@ impl Origins {
         let prepared = Prepared::new(origin, &request)?;
         let key = PoolKey { tenant: request.tenant.clone(), origin: origin.clone() };
         let (response, mut connection) = self.send(&key, &prepared).await?;
-        let rendered = answer::read(response, request.max_bytes).await?;
+        let rendered = response::read(response, request.max_bytes).await?;
         if connection.end_exchange().await? && origin.keep_alive {
             self.pool.put(key, connection);
         }
         Ok(rendered)
     }
 
-    /// Sends the request once. A kept connection may turn out to be closed before any of it was written; then there is another one.
+    /// Sends the request once. If a pooled connection turns out to be closed before anything was
+    /// written, another connection is used.
     async fn send(
         &self,
         key: &PoolKey,
         prepared: &Prepared,
     ) -> Result<(Response<Incoming>, Connection), RenderFailure> {
         let mut request = prepared.request();
-        while let Some(mut kept) = self.pool.take(key) {
-            match self.head(&mut kept, request).await? {
-                Sent::Answered(response) => return Ok((response, kept)),
-                Sent::NeverLeft(unsent, _) => request = unsent,
+        while let Some(mut pooled) = self.pool.take(key) {
+            match self.head(&mut pooled, request).await? {
+                SendOutcome::Answered(response) => return Ok((response, pooled)),
+                SendOutcome::NotSent(unsent, _) => request = unsent,
             }
         }
         let mut new = self.connector.open(&key.origin, prepared.origin()).await?;
         match self.head(&mut new, request).await? {
-            Sent::Answered(response) => Ok((response, new)),
-            Sent::NeverLeft(_, error) => Err(OriginError::Exchange(error).into()),
+            SendOutcome::Answered(response) => Ok((response, new)),
+            SendOutcome::NotSent(_, error) => Err(OriginError::Exchange(error).into()),
         }
     }
 
-    async fn head(&self, connection: &mut Connection, request: Request<Empty<Bytes>>) -> Result<Sent, RenderFailure> {
+    async fn head(
+        &self,
+        connection: &mut Connection,
+        request: Request<Empty<Bytes>>,
+    ) -> Result<SendOutcome, RenderFailure> {
         let sent = async { Ok(connection.send(request).await?) };
         match self.timeouts.head {
             Some(time) => within(time, sent).await,
@@ -105,8 +112,7 @@ impl Origins {
     }
 }
 
-/// The same exchange over a stream that is there already, which is not used again: the answer of anything that can be read from and
-/// written to.
+/// The same exchange over any stream, which is not reused.
 pub async fn fetch_over<S>(
     stream: S,
     origin: &HttpOrigin,
@@ -119,9 +125,9 @@ where
         let prepared = Prepared::new(origin, &request)?;
         let mut connection = Connection::over(stream).await?;
         match connection.send(prepared.request()).await? {
-            Sent::NeverLeft(_, error) => Err(OriginError::Exchange(error).into()),
-            Sent::Answered(response) => {
-                let rendered = answer::read(response, request.max_bytes).await?;
+            SendOutcome::NotSent(_, error) => Err(OriginError::Exchange(error).into()),
+            SendOutcome::Answered(response) => {
+                let rendered = response::read(response, request.max_bytes).await?;
                 connection.end_exchange().await?;
                 Ok(rendered)
             }

@@ -1,4 +1,4 @@
-//! Connections that are kept, each for one tenant and one origin.
+//! Idle connections, each for one tenant and one origin.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use everfresh_core::domain::page_key::Tenant;
 
 use crate::connection::Connection;
 
-/// Shorter than the five seconds after which the most hasty servers close an idle connection: a request that meets the closing
-/// connection on its way is a failed attempt.
+/// Shorter than the idle timeout of common servers, of which the shortest is five seconds: a
+/// request that crosses the close of its connection is a failed attempt.
 const MAX_IDLE: Duration = Duration::from_secs(4);
 
-/// All origins together. A sandbox may have 1,024 files open, and each connection is two of them.
+/// Of all origins together. A Lambda sandbox may have 1,024 open files, and a connection needs two.
 const MAX_CONNECTIONS: usize = 50;
 
-/// For whom a connection is kept. An answer that strays cannot reach another tenant.
+/// Connections are never shared between tenants, so a stray response cannot reach another tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolKey {
     pub(crate) tenant: Tenant,
@@ -30,35 +30,36 @@ struct Idle {
 }
 
 impl Idle {
-    fn is_alive(&self) -> bool {
-        self.since.elapsed() < MAX_IDLE && self.connection.is_silent()
+    fn is_reusable(&self) -> bool {
+        self.since.elapsed() < MAX_IDLE && self.connection.is_reusable()
     }
 }
 
-/// Kept connections, the one that was used last at the end.
+/// Idle connections, the most recently used last.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    quiet: Duration,
+    min_idle: Duration,
     idle: Mutex<Vec<Idle>>,
 }
 
 impl Pool {
-    pub(crate) fn new(quiet: Duration) -> Self {
-        Self { quiet, idle: Mutex::default() }
+    pub(crate) fn new(min_idle: Duration) -> Self {
+        Self { min_idle, idle: Mutex::default() }
     }
 
-    /// The connection that was used last, of those that have been quiet for long enough: it is the likeliest to stay open.
+    /// The most recently used connection of those that have been idle for long enough: it is the
+    /// most likely to stay open.
     pub(crate) fn take(&self, key: &PoolKey) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(Idle::is_alive);
-        let at = idle.iter().rposition(|idle| idle.key == *key && idle.since.elapsed() >= self.quiet)?;
+        idle.retain(Idle::is_reusable);
+        let at = idle.iter().rposition(|idle| idle.key == *key && idle.since.elapsed() >= self.min_idle)?;
         Some(idle.remove(at).connection)
     }
 
-    /// Keeps a connection whose exchange has ended.
+    /// Pools a connection whose exchange has ended.
     pub(crate) fn put(&self, key: PoolKey, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(Idle::is_alive);
+        idle.retain(Idle::is_reusable);
         if idle.len() == MAX_CONNECTIONS {
             idle.remove(0);
         }

@@ -1,4 +1,4 @@
-//! What is requested, and the HTTP request that it becomes.
+//! [`OriginRequest`], and the HTTP request built from it.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ const AGENT: &str = concat!("everfresh/", env!("CARGO_PKG_VERSION"));
 
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Headers of one connection, or of a body that a GET does not have. Passed on, they would put the next request into a place
-/// where the origin does not expect it.
-const OF_THE_CONNECTION: [HeaderName; 9] = [
+/// Headers of a connection, or of a body, which a GET does not have. Passed on, they would allow
+/// request smuggling.
+const CONNECTION_HEADERS: [HeaderName; 9] = [
     CONNECTION,
     CONTENT_LENGTH,
     EXPECT,
@@ -32,25 +32,25 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// What to request from an origin. The method is GET.
+/// A GET request to an origin.
 #[derive(Clone, Copy, Debug)]
 pub struct OriginRequest<'a> {
-    /// Whose page it is: connections are kept for each tenant alone.
+    /// Connections are never shared between tenants.
     pub tenant: &'a Tenant,
-    /// Path and query, as a request line has them: beginning with `/`.
+    /// Path and query as in a request line, beginning with `/`.
     pub path: &'a str,
-    /// The site that the page belongs to, sent as `x-forwarded-host`.
+    /// Host of the page's site, sent as `x-forwarded-host`.
     pub host: &'a str,
-    /// More request headers. They may replace `accept` and `user-agent`; `host`, `x-forwarded-host` and `accept-encoding` stay
-    /// ours, and headers of the connection are left out.
+    /// More request headers. They can replace `accept` and `user-agent`, but not `host`,
+    /// `x-forwarded-host` and `accept-encoding`; connection headers are dropped.
     pub headers: &'a [(HeaderName, HeaderValue)],
-    /// The largest body that can be used.
+    /// Limit for the size of the body.
     pub max_bytes: u64,
-    /// How much time there is for all of it.
+    /// Timeout of the whole fetch.
     pub time: Duration,
 }
 
-/// An [`OriginRequest`] that can be sent, and to whom.
+/// A validated [`OriginRequest`] with its origin.
 pub(crate) struct Prepared {
     origin: Uri,
     target: Uri,
@@ -60,15 +60,15 @@ pub(crate) struct Prepared {
 impl Prepared {
     pub(crate) fn new(origin: &HttpOrigin, request: &OriginRequest<'_>) -> Result<Self, RenderFailure> {
         let refused = |what: &str| RenderFailure::Forbidden(what.to_owned());
-        let no_origin = || refused("render.http is no origin: write it like \"https://origin.acme.example\"");
-        let uri = Uri::try_from(origin.url()).map_err(|_| no_origin())?;
-        let host = uri.authority().map(Authority::as_str).ok_or_else(no_origin)?;
-        let host = HeaderValue::try_from(host).map_err(|_| no_origin())?;
-        // A target with a host of its own would ask the origin to be somebody's proxy.
+        let invalid_origin = || refused("render.http is not an origin: write it like \"https://origin.acme.example\"");
+        let uri = Uri::try_from(origin.url()).map_err(|_| invalid_origin())?;
+        let host = uri.authority().map(Authority::as_str).ok_or_else(invalid_origin)?;
+        let host = HeaderValue::try_from(host).map_err(|_| invalid_origin())?;
+        // A target with its own host would use the origin as a proxy.
         let target = Some(request.path).filter(|path| path.starts_with('/')).and_then(|path| Uri::try_from(path).ok());
-        let target = target.ok_or_else(|| refused("the path is no HTTP target"))?;
+        let target = target.ok_or_else(|| refused("the path is not a valid HTTP request target"))?;
         let forwarded_host = HeaderValue::try_from(request.host)
-            .map_err(|_| refused("the tenant's first host name cannot stand in a header: correct its hosts"))?;
+            .map_err(|_| refused("the tenant's first host is not a valid header value: correct its hosts"))?;
         let mut headers = headers(host, forwarded_host, request.headers);
         if !origin.keep_alive {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -91,14 +91,14 @@ impl Prepared {
 
 fn headers(host: HeaderValue, forwarded_host: HeaderValue, more: &[(HeaderName, HeaderValue)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    for (name, value) in more.iter().filter(|(name, _)| !OF_THE_CONNECTION.contains(name)) {
+    for (name, value) in more.iter().filter(|(name, _)| !CONNECTION_HEADERS.contains(name)) {
         headers.append(name, value.clone());
     }
     headers.insert(HOST, host);
     headers.insert(FORWARDED_HOST, forwarded_host);
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
     headers.entry(ACCEPT).or_insert(HeaderValue::from_static("text/html,*/*;q=0.8"));
-    // A compressed body would be stored compressed, and not every reader can undo that.
+    // A compressed body would be stored compressed, and not every client can decompress it.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers
 }

@@ -1,4 +1,4 @@
-//! Origins at addresses that may not be asked: refused before anything is connected to.
+//! Origins at forbidden addresses are refused before any connection.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod client;
@@ -11,11 +11,11 @@ use everfresh_testing::Server;
 
 use self::client::{origin, origins, page};
 
-const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret";
+const RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret";
 
 #[tokio::test]
-async fn loopback_is_not_asked_under_any_name() {
-    let server = Server::says(ANSWER).await;
+async fn loopback_is_refused_under_any_name() {
+    let server = Server::says(RESPONSE).await;
     for host in ["127.0.0.1", "127.0.0.2", "localhost", "[::1]", "[::]", "0.0.0.0", "[::ffff:7f00:1]", "[::127.0.0.1]"]
     {
         for scheme in ["http", "https"] {
@@ -31,8 +31,8 @@ async fn loopback_is_not_asked_under_any_name() {
 }
 
 #[tokio::test]
-async fn loopback_is_asked_on_a_developers_machine() {
-    let server = Server::says(ANSWER).await;
+async fn loopback_is_allowed_with_loopback_enabled() {
+    let server = Server::says(RESPONSE).await;
     for host in ["127.0.0.1", "localhost", "[::ffff:7f00:1]"] {
         let url = origin(&format!("http://{host}:{}", server.port()));
         assert_eq!(&origins().fetch(&url, page()).await.unwrap().body[..], b"secret", "{host}");
@@ -40,7 +40,7 @@ async fn loopback_is_asked_on_a_developers_machine() {
 }
 
 #[tokio::test]
-async fn private_and_local_networks_are_not_asked() {
+async fn private_and_local_networks_are_refused() {
     for host in [
         "10.0.0.5",
         "100.64.0.1",
@@ -60,7 +60,8 @@ async fn private_and_local_networks_are_not_asked() {
     }
 }
 
-/// Whether this process is one that takes `address` for its Runtime API: if not, the test is run again in such a process.
+/// Whether this process has a Runtime API. If not, runs the test again in a process that has one at
+/// `address`.
 fn has_runtime_api(address: &str, test: &str) -> bool {
     let variable = "AWS_LAMBDA_RUNTIME_API";
     if std::env::var_os(variable).is_some() {
@@ -73,11 +74,11 @@ fn has_runtime_api(address: &str, test: &str) -> bool {
 }
 
 #[test]
-fn the_runtime_api_is_not_asked_even_where_loopback_is() {
+fn runtime_api_is_refused_even_with_loopback_enabled() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = runtime.block_on(Server::says(ANSWER));
+    let server = runtime.block_on(Server::says(RESPONSE));
     let address = format!("127.0.0.1:{}", server.port());
-    if !has_runtime_api(&address, "the_runtime_api_is_not_asked_even_where_loopback_is") {
+    if !has_runtime_api(&address, "runtime_api_is_refused_even_with_loopback_enabled") {
         assert_eq!(server.connections(), 0);
         return;
     }
@@ -89,7 +90,7 @@ fn the_runtime_api_is_not_asked_even_where_loopback_is() {
             assert!(matches!(refused, RenderFailure::Forbidden(_)), "{host}: {refused:?}");
             assert!(refused.to_string().contains("Lambda Runtime API"), "{refused}");
         }
-        // Other servers of the same machine are asked.
+        // Other servers on the same machine are allowed.
         let url = origin(&server.url());
         assert_eq!(origins().fetch(&url, page()).await.unwrap().status, 200);
     });

@@ -1,4 +1,4 @@
-//! Kept connections: used again, one request per fetch, and no answer of another page.
+//! Pooled connections: reuse, one request per fetch, and no response of another page.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod client;
@@ -16,19 +16,19 @@ use tokio::task::block_in_place;
 
 use self::client::{LONG, origin, origins, page, with};
 
-const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+const RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const STRAY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray";
 
-async fn serve_for_ever(mut talk: Conversation) -> io::Result<()> {
+async fn serve_forever(mut talk: Conversation) -> io::Result<()> {
     loop {
         talk.request().await?;
-        talk.send(ANSWER).await?;
+        talk.send(RESPONSE).await?;
     }
 }
 
 #[tokio::test]
-async fn one_connection_serves_page_after_page() {
-    let server = Server::start(serve_for_ever).await;
+async fn connection_is_reused_for_later_pages() {
+    let server = Server::start(serve_forever).await;
     let (origins, url) = (origins(), origin(&server.url()));
     for _ in 0..5 {
         assert_eq!(&origins.fetch(&url, page()).await.unwrap().body[..], b"hello");
@@ -37,8 +37,8 @@ async fn one_connection_serves_page_after_page() {
 }
 
 #[tokio::test]
-async fn pages_at_the_same_time_have_connections_of_their_own() {
-    let server = Server::start(serve_for_ever).await;
+async fn concurrent_fetches_use_separate_connections() {
+    let server = Server::start(serve_forever).await;
     let (origins, url) = (origins(), origin(&server.url()));
     let fetch = || origins.fetch(&url, page());
     let (one, two, three) = tokio::join!(fetch(), fetch(), fetch());
@@ -49,8 +49,8 @@ async fn pages_at_the_same_time_have_connections_of_their_own() {
 }
 
 #[tokio::test]
-async fn tenants_with_the_same_origin_share_no_connection() {
-    let server = Server::start(serve_for_ever).await;
+async fn tenants_never_share_a_connection() {
+    let server = Server::start(serve_forever).await;
     let (origins, url) = (origins(), origin(&server.url()));
     let globex = Tenant::parse("globex").unwrap();
     for _ in 0..2 {
@@ -61,8 +61,8 @@ async fn tenants_with_the_same_origin_share_no_connection() {
 }
 
 #[tokio::test]
-async fn without_keep_alive_every_page_has_its_own_connection() {
-    let server = Server::start(serve_for_ever).await;
+async fn without_keep_alive_each_page_has_its_own_connection() {
+    let server = Server::start(serve_forever).await;
     let (origins, mut url) = (origins(), origin(&server.url()));
     url.keep_alive = false;
     for _ in 0..3 {
@@ -72,42 +72,42 @@ async fn without_keep_alive_every_page_has_its_own_connection() {
 }
 
 #[tokio::test]
-async fn a_connection_that_had_no_rest_is_not_used_again() {
-    let server = Server::start(serve_for_ever).await;
-    let (hasty, url) = (with(OriginTimeouts { quiet: LONG, ..OriginTimeouts::default() }), origin(&server.url()));
+async fn connection_is_not_reused_before_its_minimum_idle_time() {
+    let server = Server::start(serve_forever).await;
+    let (origins, url) = (with(OriginTimeouts { min_idle: LONG, ..OriginTimeouts::default() }), origin(&server.url()));
     for _ in 0..3 {
-        assert_eq!(hasty.fetch(&url, page()).await.unwrap().status, 200);
+        assert_eq!(origins.fetch(&url, page()).await.unwrap().status, 200);
     }
     assert_eq!(server.connections(), 3);
 }
 
-/// What arrives between two requests has been read by nobody when the second one is sent: the client's runtime stands still meanwhile,
-/// as a frozen sandbox does, and the server has one of its own.
+/// The surplus arrives between two requests while the client's runtime does not run, as in a frozen
+/// Lambda sandbox, so it is unread when the second request is sent. The server has its own runtime.
 #[test]
-fn a_stray_second_answer_is_never_another_page() {
+fn stray_second_response_is_never_another_page() {
     for more in [STRAY.as_bytes(), &[b'x'; 90]] {
-        let (go_on, may_go_on) = mpsc::channel();
+        let (send_surplus, continue_signal) = mpsc::channel();
         let (sent, is_sent) = mpsc::channel();
-        let may_go_on = Arc::new(Mutex::new(may_go_on));
+        let continue_signal = Arc::new(Mutex::new(continue_signal));
         let server_runtime = Runtime::new().unwrap();
         let server = server_runtime.block_on(Server::start(move |mut talk| {
-            let (may_go_on, sent) = (may_go_on.clone(), sent.clone());
+            let (continue_signal, sent) = (continue_signal.clone(), sent.clone());
             async move {
                 if talk.number == 0 {
                     talk.request().await?;
-                    talk.send(ANSWER).await?;
-                    block_in_place(|| may_go_on.lock().unwrap().recv()).unwrap();
+                    talk.send(RESPONSE).await?;
+                    block_in_place(|| continue_signal.lock().unwrap().recv()).unwrap();
                     talk.send(more).await?;
                     sent.send(()).unwrap();
                 }
-                serve_for_ever(talk).await
+                serve_forever(talk).await
             }
         }));
         let client = Builder::new_current_thread().enable_all().build().unwrap();
         let (origins, url) = (origins(), origin(&server.url()));
         let fetch = || client.block_on(origins.fetch(&url, page())).unwrap().body;
         assert_eq!(&fetch()[..], b"hello");
-        go_on.send(()).unwrap();
+        send_surplus.send(()).unwrap();
         is_sent.recv().unwrap();
         assert_eq!(&fetch()[..], b"hello");
         assert_eq!((server.connections(), server.requests().len()), (2, 2));
@@ -115,8 +115,8 @@ fn a_stray_second_answer_is_never_another_page() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_closed_between_requests_is_replaced() {
-    let server = Server::says(ANSWER).await;
+async fn pooled_connection_closed_by_the_origin_is_replaced() {
+    let server = Server::says(RESPONSE).await;
     let (origins, url) = (origins(), origin(&server.url()));
     for _ in 0..5 {
         assert_eq!(origins.fetch(&url, page()).await.unwrap().status, 200);
@@ -125,11 +125,11 @@ async fn a_kept_connection_closed_between_requests_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_hangs_up_on_a_request_is_not_asked_twice() {
+async fn request_lost_on_a_pooled_connection_is_not_repeated() {
     let server = Server::start(|mut talk| async move {
         talk.request().await?;
-        talk.send(ANSWER).await?;
-        // Read, so that the client has certainly sent it, and hung up on.
+        talk.send(RESPONSE).await?;
+        // Read the request, so that the client has certainly sent it, then close.
         talk.request().await?;
         Ok(())
     })
@@ -144,7 +144,7 @@ async fn a_kept_connection_that_hangs_up_on_a_request_is_not_asked_twice() {
 }
 
 #[tokio::test]
-async fn a_new_connection_that_hangs_up_on_a_request_is_not_asked_twice() {
+async fn request_lost_on_a_new_connection_is_not_repeated() {
     let server = Server::says("").await;
     let failure = origins().fetch(&origin(&server.url()), page()).await.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
@@ -152,10 +152,10 @@ async fn a_new_connection_that_hangs_up_on_a_request_is_not_asked_twice() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_breaks_in_the_middle_of_a_body_is_a_failure() {
+async fn body_truncated_on_a_pooled_connection_is_a_failure() {
     let server = Server::start(|mut talk| async move {
         talk.request().await?;
-        talk.send(ANSWER).await?;
+        talk.send(RESPONSE).await?;
         talk.request().await?;
         talk.send("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await
     })
@@ -168,14 +168,14 @@ async fn a_kept_connection_that_breaks_in_the_middle_of_a_body_is_a_failure() {
 }
 
 #[tokio::test]
-async fn an_abandoned_render_leaves_no_half_read_answer_to_the_next_one() {
+async fn timed_out_fetch_leaves_no_partial_response_to_the_next() {
     let server = Server::start(|mut talk| async move {
         talk.request().await?;
         if talk.number == 0 {
             talk.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf").await?;
             return talk.fall_silent().await;
         }
-        talk.send(ANSWER).await
+        talk.send(RESPONSE).await
     })
     .await;
     let (origins, url) = (origins(), origin(&server.url()));

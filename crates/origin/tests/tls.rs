@@ -1,4 +1,4 @@
-//! Origins behind TLS: whose certificates are believed.
+//! TLS origins: which certificates are trusted.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod client;
@@ -35,8 +35,9 @@ fn acceptor() -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// Asks a TLS origin for two pages by a name; the server's certificate is for 127.0.0.1 alone.
-async fn ask_by_name(name: &str) -> (Result<Rendered, RenderFailure>, usize) {
+/// Fetches two pages from a TLS origin by this name. The server's certificate is for 127.0.0.1
+/// only.
+async fn fetch_by_name(name: &str) -> (Result<Rendered, RenderFailure>, usize) {
     let acceptor = acceptor();
     let origin = Server::start(move |talk| {
         let acceptor = acceptor.clone();
@@ -60,15 +61,15 @@ async fn ask_by_name(name: &str) -> (Result<Rendered, RenderFailure>, usize) {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused() {
-    let (answer, _) = ask_by_name("127.0.0.1").await;
-    let failure = answer.unwrap_err();
+async fn untrusted_certificate_is_refused() {
+    let (result, _) = fetch_by_name("127.0.0.1").await;
+    let failure = result.unwrap_err();
     assert!(matches!(failure, RenderFailure::Unreachable(_)), "{failure:?}");
     assert!(chain(&failure).contains("invalid peer certificate"), "{}", chain(&failure));
 }
 
-/// The machine's store is named by a variable, so a test runs itself again in a process that has one of its own. Returns whether
-/// this is that process.
+/// A variable selects the root certificates, so the test runs itself again in a process with that
+/// variable. Returns whether this is that process.
 fn is_with_store(store: &Path, test: &str) -> bool {
     if std::env::var_os("SSL_CERT_FILE").is_some_and(|set| set == store) {
         return true;
@@ -84,23 +85,23 @@ fn is_with_store(store: &Path, test: &str) -> bool {
 }
 
 #[test]
-fn a_certificate_in_the_machines_store_is_believed_for_its_names_only() {
-    let name = "a_certificate_in_the_machines_store_is_believed_for_its_names_only";
+fn trusted_certificate_is_valid_for_its_names_only() {
+    let name = "trusted_certificate_is_valid_for_its_names_only";
     if !is_with_store(&file("certificate.pem"), name) {
         return;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (answer, connections) = runtime.block_on(ask_by_name("127.0.0.1"));
-    assert_eq!(&answer.unwrap().body[..], b"secret");
-    assert_eq!(connections, 1, "the connection is kept");
-    let (answer, _) = runtime.block_on(ask_by_name("localhost"));
-    let text = chain(&answer.unwrap_err());
+    let (result, connections) = runtime.block_on(fetch_by_name("127.0.0.1"));
+    assert_eq!(&result.unwrap().body[..], b"secret");
+    assert_eq!(connections, 1, "the connection is reused");
+    let (result, _) = runtime.block_on(fetch_by_name("localhost"));
+    let text = chain(&result.unwrap_err());
     assert!(text.contains("not valid for"), "{text}");
 }
 
 #[test]
-fn certificates_are_not_read_before_they_are_needed() {
-    if !is_with_store(&file("no-such-store.pem"), "certificates_are_not_read_before_they_are_needed") {
+fn root_certificates_are_read_at_first_use() {
+    if !is_with_store(&file("no-such-store.pem"), "root_certificates_are_read_at_first_use") {
         return;
     }
     tokio::runtime::Runtime::new().unwrap().block_on(async {

@@ -23,7 +23,7 @@ impl Dev {
         Self::start_with(data, |command| command)
     }
 
-    /// Starts it with more arguments or variables, and waits until it says that it runs.
+    /// Starts it with more arguments or variables, and waits until it prints its endpoints.
     pub(crate) fn start_with(data: &Path, more: impl FnOnce(&mut Command) -> &mut Command) -> Self {
         let mut command = Command::new(EVERFRESH);
         command.args(["dev", "--json", "--port", "0", "--data"]).arg(data).stdout(Stdio::piped());
@@ -34,16 +34,16 @@ impl Dev {
         Self { process, data: data.to_owned(), endpoints }
     }
 
-    /// Ends it as a power cut would: at once, with no chance to tidy up.
+    /// SIGKILL, as a power cut would end it.
     pub(crate) fn kill_9(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Asks it to end, and returns whether it ended well.
+    /// SIGTERM. Returns whether it exited with success.
     pub(crate) fn stop(mut self) -> bool {
         self.signal("TERM");
-        self.ended().success()
+        self.wait().success()
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -51,18 +51,17 @@ impl Dev {
         assert!(sent.success());
     }
 
-    pub(crate) fn runs(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
-        let patience = Instant::now() + Duration::from_secs(30);
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status;
             }
-            assert!(Instant::now() < patience, "it does not stop");
+            assert!(Instant::now() < deadline, "`dev` does not stop");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -1,4 +1,4 @@
-//! The fields of a JSON object as they stand, before anything is known about them.
+//! The fields of a JSON object in order, duplicates included, before validation.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 use super::{MAX_MESSAGE_BYTES, MessageError, VERSION};
 
-/// Fields in the order they came, doubles included.
 pub(super) struct Fields(pub(super) Vec<(String, Scalar)>);
 
-/// A field's value. What is neither text nor a whole number is not kept, only skipped.
+/// A field's value. A value that is neither a string nor a whole number is skipped, not kept.
 pub(super) enum Scalar {
     Text(String),
     Integer(u64),
     Other,
 }
 
-/// More fields than any message has; beyond them nothing is collected, for one of those seen is unknown or doubled.
+/// More fields than a valid message has, which bounds memory. Further fields are skipped: among the
+/// first sixteen one is already unknown or a duplicate.
 const MAX_FIELDS: usize = 16;
 
 impl Fields {
@@ -31,7 +31,7 @@ impl Fields {
         }
     }
 
-    /// The version that the object says it has, if it is not the one that is read here.
+    /// The object's version, if it is not [`VERSION`].
     pub(super) fn other_version(&self) -> Option<u64> {
         match self.0.iter().find(|(name, _)| name == "v") {
             Some((_, Scalar::Integer(version))) if *version != VERSION => Some(*version),

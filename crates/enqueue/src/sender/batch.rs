@@ -1,117 +1,118 @@
-//! Many messages in few calls.
+//! Sends many messages with `SendMessageBatch`.
 
 use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 
-use super::parcel::Parcel;
+use super::outbound::OutboundMessage;
 use super::retry::{Attempts, Failure};
 use super::{SendError, Sender, Sent};
 use crate::message::{MAX_MESSAGE_BYTES, Message};
 
-/// The most entries that a call takes.
-const MOST_ENTRIES: usize = 10;
+/// SQS limit per call.
+const MAX_ENTRIES: usize = 10;
 
-/// A message's place among those to be sent, and the message.
-type Placed<'p> = (usize, &'p Parcel);
+/// A message with its index in the caller's list.
+type Indexed<'m> = (usize, &'m OutboundMessage);
 
 impl Sender {
-    /// Sends many messages, up to ten in a call, and tells what became of each, in their order.
+    /// Sends many messages, up to ten per call, and returns one result per message, in order.
     ///
-    /// A message that is refused takes no other with it; with [`Sender::retrying`] those that failed are repeated alone. Calls are
-    /// made one after another, and each batch has the whole patience of the sender.
+    /// A refused message does not affect the others; with [`Sender::retrying`] only the failed ones
+    /// are retried. Calls are sequential, and [`Retry`](crate::Retry) applies to each batch.
     pub async fn send_all(&self, messages: &[Message]) -> Vec<Result<Sent, SendError>> {
         let mut results = BTreeMap::new();
-        let mut parcels = Vec::with_capacity(messages.len());
-        for (place, message) in messages.iter().enumerate() {
-            match self.parcel(message, &[]) {
-                Ok(parcel) => parcels.push((place, parcel)),
+        let mut outbound = Vec::with_capacity(messages.len());
+        for (index, message) in messages.iter().enumerate() {
+            match self.outbound(message, &[]) {
+                Ok(message) => outbound.push((index, message)),
                 Err(error) => {
-                    results.insert(place, Err(error));
+                    results.insert(index, Err(error));
                 }
             }
         }
-        for batch in batches(parcels.iter().map(|(place, parcel)| (*place, parcel))) {
+        for batch in batches(outbound.iter().map(|(index, message)| (*index, message))) {
             results.extend(self.deliver_batch(batch).await);
         }
         results.into_values().collect()
     }
 
-    /// Sends one batch until each of its messages is sent or given up.
-    async fn deliver_batch(&self, mut open: Vec<Placed<'_>>) -> Vec<(usize, Result<Sent, SendError>)> {
-        let mut done = Vec::with_capacity(open.len());
+    /// Sends one batch until each of its messages is sent or has finally failed.
+    async fn deliver_batch(&self, mut pending: Vec<Indexed<'_>>) -> Vec<(usize, Result<Sent, SendError>)> {
+        let mut done = Vec::with_capacity(pending.len());
         let mut attempts = Attempts::new(self.retry);
         loop {
-            let answers = match attempts.make(self.attempt_batch(&open)).await {
-                Ok(answers) => answers,
-                Err(failure) => vec![Err(failure); open.len()],
+            let results = match attempts.run(self.attempt_batch(&pending)).await {
+                Ok(results) => results,
+                Err(failure) => vec![Err(failure); pending.len()],
             };
             let mut failed = Vec::new();
-            for ((place, parcel), answer) in open.into_iter().zip(answers) {
-                match answer {
-                    Ok(sent) => done.push((place, Ok(sent))),
-                    Err(failure) if failure.passing => failed.push((place, parcel, failure)),
-                    Err(failure) => done.push((place, Err(parcel.failed(failure)))),
+            for ((index, message), result) in pending.into_iter().zip(results) {
+                match result {
+                    Ok(sent) => done.push((index, Ok(sent))),
+                    Err(failure) if failure.transient => failed.push((index, message, failure)),
+                    Err(failure) => done.push((index, Err(message.failed(failure)))),
                 }
             }
             if failed.is_empty() {
                 return done;
             }
-            if !attempts.pause().await {
-                done.extend(failed.into_iter().map(|(place, parcel, why)| (place, Err(parcel.failed(why)))));
+            if !attempts.backoff().await {
+                done.extend(failed.into_iter().map(|(index, message, why)| (index, Err(message.failed(why)))));
                 return done;
             }
-            open = failed.into_iter().map(|(place, parcel, _)| (place, parcel)).collect();
+            pending = failed.into_iter().map(|(index, message, _)| (index, message)).collect();
         }
     }
 
-    /// One call. An answer per message, in order.
-    async fn attempt_batch(&self, open: &[Placed<'_>]) -> Result<Vec<Result<Sent, Failure>>, Failure> {
-        let Some((_, first)) = open.first() else { return Ok(Vec::new()) };
-        let entries = open.iter().enumerate().map(|(id, (_, parcel))| entry(id, parcel));
+    /// One call. Returns one result per message, in order.
+    async fn attempt_batch(&self, pending: &[Indexed<'_>]) -> Result<Vec<Result<Sent, Failure>>, Failure> {
+        let Some((_, first)) = pending.first() else { return Ok(Vec::new()) };
+        let entries = pending.iter().enumerate().map(|(id, (_, message))| entry(id, message));
         let entries: Vec<_> = entries.collect::<Result<_, _>>()?;
         let call = self.sqs.send_message_batch().queue_url(&first.queue).set_entries(Some(entries));
-        let answer = call.send().await.map_err(|error| Failure::of(&error))?;
+        let response = call.send().await.map_err(|error| Failure::of(&error))?;
         let mut by_id = HashMap::new();
-        for taken in answer.successful {
-            by_id.insert(taken.id, Ok(taken.message_id));
+        for accepted in response.successful {
+            by_id.insert(accepted.id, Ok(accepted.message_id));
         }
-        for refused in answer.failed {
+        for refused in response.failed {
             let why = Failure::of_entry(&refused.code, refused.message.as_deref(), refused.sender_fault);
             by_id.insert(refused.id, Err(why));
         }
-        let answers = open.iter().enumerate().map(|(id, (_, parcel))| match by_id.remove(&id.to_string()) {
-            Some(Ok(message_id)) => parcel.sent(Some(message_id)),
+        let results = pending.iter().enumerate().map(|(id, (_, message))| match by_id.remove(&id.to_string()) {
+            Some(Ok(message_id)) => message.sent(Some(message_id)),
             Some(Err(failure)) => Err(failure),
-            None => Err(Failure::passing("the queue does not say what became of it")),
+            None => Err(Failure::transient("SQS returned no result for this message")),
         });
-        Ok(answers.collect())
+        Ok(results.collect())
     }
 }
 
-fn entry(id: usize, parcel: &Parcel) -> Result<SendMessageBatchRequestEntry, Failure> {
+fn entry(id: usize, message: &OutboundMessage) -> Result<SendMessageBatchRequestEntry, Failure> {
     SendMessageBatchRequestEntry::builder()
         .id(id.to_string())
-        .message_body(&parcel.body)
-        .message_group_id(&parcel.group)
-        .set_message_attributes(Some(parcel.attributes.clone()))
-        .set_message_system_attributes(parcel.system_attributes.clone())
+        .message_body(&message.body)
+        .message_group_id(&message.group)
+        .set_message_attributes(Some(message.attributes.clone()))
+        .set_message_system_attributes(message.system_attributes.clone())
         .build()
-        .map_err(|error| Failure::lasting(error.to_string()))
+        .map_err(|error| Failure::permanent(error.to_string()))
 }
 
-/// As few batches as keep the order within each queue: of one queue, and within the limits of a call.
-fn batches<'p>(parcels: impl Iterator<Item = Placed<'p>>) -> Vec<Vec<Placed<'p>>> {
+/// Splits messages into batches within the SQS limits, one queue each. Keeps the order within each
+/// queue.
+fn batches<'m>(messages: impl Iterator<Item = Indexed<'m>>) -> Vec<Vec<Indexed<'m>>> {
     let mut full = Vec::new();
-    let mut open: BTreeMap<&str, (usize, Vec<Placed<'p>>)> = BTreeMap::new();
-    for (place, parcel) in parcels {
-        let (bytes, batch) = open.entry(&parcel.queue).or_default();
-        if batch.len() == MOST_ENTRIES || *bytes + parcel.bytes > MAX_MESSAGE_BYTES {
+    let mut open: BTreeMap<&str, (usize, Vec<Indexed<'m>>)> = BTreeMap::new();
+    for (index, message) in messages {
+        let (bytes, batch) = open.entry(&message.queue).or_default();
+        if batch.len() == MAX_ENTRIES || *bytes + message.bytes > MAX_MESSAGE_BYTES {
             full.push(std::mem::take(batch));
             *bytes = 0;
         }
-        *bytes += parcel.bytes;
-        batch.push((place, parcel));
+        *bytes += message.bytes;
+        batch.push((index, message));
     }
     full.extend(open.into_values().map(|(_, batch)| batch));
     full

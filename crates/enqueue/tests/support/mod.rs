@@ -1,4 +1,4 @@
-//! A service that sends, in a world with a real queue and real workers.
+//! A producer with an SQS client, a local queue and workers.
 #![allow(dead_code, reason = "each suite uses its part")]
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub(crate) const PAGE: &str = "/products/42";
 
 pub(crate) struct Producer {
     pub(crate) world: World,
-    pub(crate) way: InProcess,
-    /// Without retries of its own. The client's make four attempts.
+    pub(crate) transport: InProcess,
+    /// Without [`Sender::retrying`]. The SDK's own retries make four attempts.
     pub(crate) sender: Sender,
 }
 
@@ -31,44 +31,43 @@ impl Producer {
         Self::over(world, Arc::new(answer))
     }
 
-    /// With something between the client and the queue.
+    /// With `answer` in place of the queue.
     pub(crate) fn over(world: World, answer: Answer) -> Self {
-        let way = InProcess::over(answer, Faults::none());
-        let clients = way.clients(world.clock.clone(), ClientTimeouts::WORKER);
+        let transport = InProcess::over(answer, Faults::none());
+        let clients = transport.clients(world.clock.clone(), ClientTimeouts::WORKER);
         let queues = Queues { main: world.stack.queue.clone(), low_priority: world.stack.low_priority_queue.clone() };
-        Self { sender: Sender::new(clients.sqs, queues), way, world }
+        Self { sender: Sender::new(clients.sqs, queues), transport, world }
     }
 
     pub(crate) fn inject(&self, on: On, fault: Fault) {
-        self.way.faults().inject(on, fault);
+        self.transport.faults().inject(on, fault);
     }
 
-    /// How many requests of this operation have left so far.
+    /// Number of requests of this operation so far, retries included.
     pub(crate) fn calls(&self, operation: &str) -> usize {
-        self.way.calls().iter().filter(|call| call.operation == operation).count()
+        self.transport.calls().iter().filter(|call| call.operation == operation).count()
     }
 
-    /// What is visible in the main queue, with everything about it.
+    /// Receives all visible messages of the main queue with all attributes.
     pub(crate) async fn main_queue(&self) -> Vec<Received> {
-        self.take(&self.world.stack.queue).await
+        self.receive_all(&self.world.stack.queue).await
     }
 
-    /// The same of the low-priority queue.
     pub(crate) async fn low_priority_queue(&self) -> Vec<Received> {
-        self.take(&self.world.stack.low_priority_queue).await
+        self.receive_all(&self.world.stack.low_priority_queue).await
     }
 
-    async fn take(&self, queue: &str) -> Vec<Received> {
-        let mut taken = Vec::new();
+    async fn receive_all(&self, queue: &str) -> Vec<Received> {
+        let mut received = Vec::new();
         loop {
             let receive = self.world.clean.sqs.receive_message().queue_url(queue).max_number_of_messages(10);
             let receive = receive.message_attribute_names("All");
             let receive = receive.message_system_attribute_names(MessageSystemAttributeName::All);
-            let some = receive.send().await.unwrap().messages.unwrap_or_default();
-            if some.is_empty() {
-                return taken;
+            let messages = receive.send().await.unwrap().messages.unwrap_or_default();
+            if messages.is_empty() {
+                return received;
             }
-            taken.extend(some);
+            received.extend(messages);
         }
     }
 }
@@ -77,7 +76,7 @@ pub(crate) fn message_for(reason: Reason, path: &str) -> Message {
     Message { reason, ..Message::path("acme", path) }
 }
 
-/// The message that a worker would read.
+/// The message as a worker parses it.
 pub(crate) fn read(received: &Received) -> Message {
     Message::parse(received.body().unwrap().as_bytes()).unwrap()
 }
@@ -94,7 +93,7 @@ pub(crate) fn system_attribute(received: &Received, name: MessageSystemAttribute
     received.attributes()?.get(&name).map(String::as_str)
 }
 
-/// When the queue took it.
+/// When SQS accepted the message.
 pub(crate) fn sent_ms(received: &Received) -> u64 {
     system_attribute(received, MessageSystemAttributeName::SentTimestamp).unwrap().parse().unwrap()
 }

@@ -1,9 +1,9 @@
-//! Expressions, read as far as the checks in front of the engine need it. What cannot be read here is left to the engine, which
-//! refuses it.
+//! Parses expressions as far as the checks in front of the engine need it. What cannot be parsed
+//! here is left to the engine, which refuses it.
 
 use serde_json::Value;
 
-/// What an expression compares, or hands to a function.
+/// An operand of a comparison or argument of a function.
 #[derive(Debug, PartialEq)]
 pub(super) enum Operand<'r> {
     /// A document path with its names resolved: `m.#b[0]` is `m`, `b`, `[0]`.
@@ -26,24 +26,24 @@ pub(super) struct Comparison<'r> {
 pub(super) struct Action<'r> {
     /// `SET`, `REMOVE`, `ADD` or `DELETE`.
     pub(super) clause: String,
-    /// The attribute that it changes, or changes inside of.
+    /// The top-level attribute that it changes, in whole or in part.
     pub(super) attribute: String,
-    /// Whether it changes the attribute as a whole.
+    /// Whether it changes the attribute as a whole, not a nested path.
     pub(super) whole: bool,
-    /// Every value of the request that it mentions.
+    /// The request's values that it uses.
     pub(super) values: Vec<&'r Value>,
 }
 
-/// The comparisons of a condition, a filter or a key condition.
+/// The comparisons of a condition, filter or key condition, however nested.
 pub(super) fn comparisons<'r>(text: &str, request: &'r Value) -> Vec<Comparison<'r>> {
-    let mut reader = Reader::new(text, request);
+    let mut parser = Parser::new(text, request);
     let mut found = Vec::new();
-    while let Some(token) = reader.peek(0) {
+    while let Some(token) = parser.peek(0) {
         if matches!(token, "(" | ")") || ["AND", "OR", "NOT"].iter().any(|word| token.eq_ignore_ascii_case(word)) {
-            reader.at += 1;
+            parser.at += 1;
             continue;
         }
-        match reader.comparison() {
+        match parser.comparison() {
             Some(comparison) => found.push(comparison),
             None => break,
         }
@@ -51,22 +51,21 @@ pub(super) fn comparisons<'r>(text: &str, request: &'r Value) -> Vec<Comparison<
     found
 }
 
-/// The actions of an update.
 pub(super) fn actions<'r>(text: &str, request: &'r Value) -> Vec<Action<'r>> {
-    let mut reader = Reader::new(text, request);
+    let mut parser = Parser::new(text, request);
     let mut found = Vec::new();
     let mut clause = String::new();
-    while let Some(token) = reader.peek(0) {
+    while let Some(token) = parser.peek(0) {
         if is_clause(token) {
             clause = token.to_ascii_uppercase();
-            reader.at += 1;
+            parser.at += 1;
         }
-        let Some(path) = reader.path() else { break };
+        let Some(path) = parser.path() else { break };
         found.push(Action {
             clause: clause.clone(),
             attribute: path.first().cloned().unwrap_or_default(),
             whole: path.len() == 1,
-            values: reader.rest_of_action(),
+            values: parser.rest_of_action(),
         });
     }
     found
@@ -76,7 +75,7 @@ fn is_clause(token: &str) -> bool {
     ["SET", "REMOVE", "ADD", "DELETE"].iter().any(|word| token.eq_ignore_ascii_case(word))
 }
 
-/// Names with their `#`, values with their `:`, words, numbers, and operators.
+/// Names with `#`, values with `:`, words, numbers and operators.
 fn tokens(text: &str) -> Vec<&str> {
     let in_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let mut tokens = Vec::new();
@@ -90,20 +89,20 @@ fn tokens(text: &str) -> Vec<&str> {
         } else {
             first.len_utf8()
         };
-        let (token, behind) = rest.split_at(length);
+        let (token, tail) = rest.split_at(length);
         tokens.push(token);
-        rest = behind.trim_start();
+        rest = tail.trim_start();
     }
     tokens
 }
 
-struct Reader<'t, 'r> {
+struct Parser<'t, 'r> {
     tokens: Vec<&'t str>,
     at: usize,
     request: &'r Value,
 }
 
-impl<'t, 'r> Reader<'t, 'r> {
+impl<'t, 'r> Parser<'t, 'r> {
     fn new(text: &'t str, request: &'r Value) -> Self {
         Self { tokens: tokens(text), at: 0, request }
     }
@@ -143,7 +142,7 @@ impl<'t, 'r> Reader<'t, 'r> {
         Some(Comparison { operator, operands })
     }
 
-    /// Operands in parentheses.
+    /// Parenthesized operands.
     fn list(&mut self) -> Option<Vec<Operand<'r>>> {
         self.expect("(")?;
         let mut operands = vec![self.operand()?];
@@ -202,7 +201,7 @@ impl<'t, 'r> Reader<'t, 'r> {
         self.request["ExpressionAttributeValues"].get(token)
     }
 
-    /// The values that are mentioned up to the next action.
+    /// The values used up to the next action.
     fn rest_of_action(&mut self) -> Vec<&'r Value> {
         let mut values = Vec::new();
         let mut depth = 0_usize;
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_are_found_wherever_they_stand() {
+    fn nested_comparisons_are_found() {
         let request = request();
         let text = "attribute_not_exists(pk) OR (NOT #s<>:v and m.b[0] >= :n) AND lease between :n AND size(m) OR a IN (:v,:n)";
         let found = comparisons(text, &request);
@@ -249,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_dot_is_no_path() {
+    fn name_placeholder_with_a_dot_is_not_a_path() {
         let request = request();
         let found = comparisons("#dot = a.b", &request);
         assert_ne!(found[0].operands[0], found[0].operands[1]);
     }
 
     #[test]
-    fn actions_have_their_clause_attribute_and_values() {
+    fn actions_are_parsed_with_clause_attribute_and_values() {
         let request = request();
         let text = "SET a = if_not_exists(a, :v), m.b = :n remove #s, c ADD d :n";
         let found = actions(text, &request);
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_left_to_the_engine() {
+    fn invalid_expressions_are_left_to_the_engine() {
         let request = request();
         for text in ["", "(", "a =", "= a", "a BETWEEN :v", "é = ü", ":missing = a", "a IN (", "f(", "a[", "size(a"] {
             assert!(comparisons(text, &request).is_empty(), "{text}");

@@ -1,10 +1,10 @@
-//! Which attributes of a table are keys, and how long a key may be.
+//! Key attributes of a table, and their length limits.
 
 use serde_json::Value;
 
-/// A key attribute's place, which decides how long its value may be.
+/// Role of a key attribute, which decides its length limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum KeyRole {
     Partition,
     Sort,
 }
@@ -12,12 +12,12 @@ pub(super) enum Place {
 /// The keys of a table and of its indexes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schema {
-    table: Vec<(String, Place)>,
-    indexes: Vec<(String, Vec<(String, Place)>)>,
+    table: Vec<(String, KeyRole)>,
+    indexes: Vec<(String, Vec<(String, KeyRole)>)>,
 }
 
 impl Schema {
-    /// From the `Table` of a `DescribeTable` answer.
+    /// From the `Table` of a `DescribeTable` response.
     pub(super) fn of(table: &Value) -> Self {
         let lists = [&table["GlobalSecondaryIndexes"], &table["LocalSecondaryIndexes"]];
         let indexes = lists.into_iter().filter_map(Value::as_array).flatten();
@@ -30,23 +30,23 @@ impl Schema {
         self.table.iter().any(|(name, _)| name == attribute)
     }
 
-    /// The places that the attribute has in indexes.
-    pub(super) fn in_indexes(&self, attribute: &str) -> impl Iterator<Item = Place> {
+    /// The attribute's roles in indexes.
+    pub(super) fn in_indexes(&self, attribute: &str) -> impl Iterator<Item = KeyRole> {
         let keys = self.indexes.iter().flat_map(|(_, keys)| keys);
-        keys.filter(move |(name, _)| name == attribute).map(|(_, place)| *place)
+        keys.filter(move |(name, _)| name == attribute).map(|(_, role)| *role)
     }
 
-    /// The keys by which a query of the table, or of this index, reads.
-    pub(super) fn read_by(&self, index: Option<&str>) -> &[(String, Place)] {
+    /// The keys of an index, or of the table itself.
+    pub(super) fn keys_of(&self, index: Option<&str>) -> &[(String, KeyRole)] {
         let named = |index: &str| self.indexes.iter().find(|(name, _)| name == index).map(|(_, keys)| keys.as_slice());
         index.map_or(&self.table, |index| named(index).unwrap_or_default())
     }
 }
 
-impl Place {
-    /// DynamoDB's refusal of a value that is too long for this place, in its own words.
-    pub(super) fn refuses(self, value: &Value) -> Option<&'static str> {
-        let (most, refusal) = match self {
+impl KeyRole {
+    /// DynamoDB's error message if the value is too long for this role.
+    pub(super) fn length_error(self, value: &Value) -> Option<&'static str> {
+        let (max, message) = match self {
             Self::Partition => (
                 2_048,
                 "One or more parameter values were invalid: Size of hashkey has exceeded the maximum size limit of2048 bytes",
@@ -56,20 +56,20 @@ impl Place {
                 "One or more parameter values were invalid: Aggregated size of all range keys has exceeded the size limit of 1024 bytes",
             ),
         };
-        (length(value) > most).then_some(refusal)
+        (length(value) > max).then_some(message)
     }
 }
 
-/// The bytes of a string or a binary value. A number always fits.
+/// Length in bytes of a string or binary value. A number always fits.
 fn length(value: &Value) -> usize {
     let binary = |base64: &str| base64.trim_end_matches('=').len() * 3 / 4;
     value["S"].as_str().map(str::len).or_else(|| value["B"].as_str().map(binary)).unwrap_or_default()
 }
 
-fn keys(schema: &Value) -> Vec<(String, Place)> {
+fn keys(schema: &Value) -> Vec<(String, KeyRole)> {
     let elements = schema.as_array().into_iter().flatten();
-    let place = |element: &Value| if element["KeyType"] == "HASH" { Place::Partition } else { Place::Sort };
-    elements.map(|element| (text(&element["AttributeName"]), place(element))).collect()
+    let role = |element: &Value| if element["KeyType"] == "HASH" { KeyRole::Partition } else { KeyRole::Sort };
+    elements.map(|element| (text(&element["AttributeName"]), role(element))).collect()
 }
 
 fn text(value: &Value) -> String {

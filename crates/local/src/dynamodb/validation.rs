@@ -1,5 +1,6 @@
-//! What DynamoDB refuses and the engine would take, refused before the engine sees it. Every client of the engine comes this way, the
-//! tests' and the gateway's: nothing can be green here that AWS turns down.
+//! Refuses requests that DynamoDB refuses and the engine would accept. All clients of the engine
+//! pass through here, in process and over the gateway, so that no test passes with a request that
+//! AWS refuses.
 //!
 //! Each rule is listed, with an example, in `tests/validation.rs`.
 
@@ -8,16 +9,17 @@ use dynoxide::errors::CancellationReason;
 use serde_json::Value;
 
 use super::expressions::{Action, Comparison, Operand, actions, comparisons};
-use super::schema::{Place, Schema};
+use super::schema::{KeyRole, Schema};
 
-/// More operands than this are too many for `IN`.
-const MOST_IN: usize = 100;
+/// DynamoDB's limit of operands for `IN`.
+const MAX_IN_OPERANDS: usize = 100;
 
 const TYPES: [&str; 10] = ["B", "NULL", "SS", "BOOL", "L", "BS", "N", "NS", "S", "M"];
 
+/// The error is DynamoDB's message.
 type Checked = Result<(), String>;
 
-/// One operation of a request: the whole of it, or an item of a transaction or batch.
+/// One operation: the whole request, or one item of a transaction or batch.
 struct Part<'r> {
     kind: Kind,
     table: &'r str,
@@ -35,7 +37,7 @@ enum Kind {
     Scan,
 }
 
-/// Refuses a request of this operation that DynamoDB would refuse. `schema` tells a table's keys.
+/// Refuses a request that DynamoDB would refuse. `schema` returns a table's keys.
 pub(super) fn check(
     operation: &str,
     request: &Value,
@@ -45,13 +47,13 @@ pub(super) fn check(
     for part in &parts {
         part.check_expressions().map_err(DynoxideError::ValidationException)?;
     }
-    let refusals: Vec<Option<String>> =
+    let errors: Vec<Option<String>> =
         parts.iter().map(|part| schema(part.table).and_then(|schema| part.check_keys(&schema).err())).collect();
-    match refusals.iter().flatten().next() {
+    match errors.iter().flatten().next() {
         None => Ok(()),
-        // What depends on the table is a transaction's reason to be cancelled, item by item.
-        Some(_) if operation.starts_with("Transact") => Err(cancelled(refusals)),
-        Some(refusal) => Err(DynoxideError::ValidationException(refusal.clone())),
+        // In a transaction, errors that depend on the table are cancellation reasons per item.
+        Some(_) if operation.starts_with("Transact") => Err(cancelled(errors)),
+        Some(error) => Err(DynoxideError::ValidationException(error.clone())),
     }
 }
 
@@ -89,14 +91,14 @@ fn parts<'r>(operation: &str, request: &'r Value) -> Vec<Part<'r>> {
     vec![part(kind, request)]
 }
 
-fn cancelled(refusals: Vec<Option<String>>) -> DynoxideError {
-    let code = |refusal: &Option<String>| if refusal.is_some() { "ValidationError" } else { "None" };
-    let codes: Vec<&str> = refusals.iter().map(code).collect();
+fn cancelled(errors: Vec<Option<String>>) -> DynoxideError {
+    let code = |error: &Option<String>| if error.is_some() { "ValidationError" } else { "None" };
+    let codes: Vec<&str> = errors.iter().map(code).collect();
     let message =
         format!("Transaction cancelled, please refer cancellation reasons for specific reasons [{}]", codes.join(", "));
     let reason =
-        |refusal: Option<String>| CancellationReason { code: code(&refusal).to_owned(), message: refusal, item: None };
-    DynoxideError::TransactionCanceledException(message, refusals.into_iter().map(reason).collect())
+        |error: Option<String>| CancellationReason { code: code(&error).to_owned(), message: error, item: None };
+    DynoxideError::TransactionCanceledException(message, errors.into_iter().map(reason).collect())
 }
 
 impl<'r> Part<'r> {
@@ -104,21 +106,22 @@ impl<'r> Part<'r> {
         self.fields[field].as_str()
     }
 
-    /// What can be refused without looking at the table.
+    /// Checks that do not depend on the table.
     fn check_expressions(&self) -> Checked {
         self.check_placeholders()?;
         for field in ["ConditionExpression", "FilterExpression"] {
             for comparison in self.text(field).map(|text| comparisons(text, self.fields)).unwrap_or_default() {
-                check_comparison(&comparison).map_err(|refusal| format!("Invalid {field}: {refusal}"))?;
+                check_comparison(&comparison).map_err(|error| format!("Invalid {field}: {error}"))?;
             }
         }
         for action in self.actions() {
-            check_action(&action).map_err(|refusal| format!("Invalid UpdateExpression: {refusal}"))?;
+            check_action(&action).map_err(|error| format!("Invalid UpdateExpression: {error}"))?;
         }
         Ok(())
     }
 
-    /// Names and values must not be there without use. Those that are there and unused the engine refuses.
+    /// Refuses empty placeholder maps, and placeholders without any expression. The engine itself
+    /// refuses unused placeholders.
     fn check_placeholders(&self) -> Checked {
         let expressions: &[&str] = match self.kind {
             Kind::Put | Kind::Delete | Kind::Check => &["ConditionExpression"],
@@ -129,7 +132,7 @@ impl<'r> Part<'r> {
         };
         let is_used = expressions.iter().any(|field| self.text(field).is_some());
         for field in ["ExpressionAttributeNames", "ExpressionAttributeValues"] {
-            // A read by key knows no values, and DynamoDB no such field of it.
+            // GetItem has no ExpressionAttributeValues.
             let Some(placeholders) = self.fields[field].as_object().filter(|_| self.takes(field)) else { continue };
             if !is_used {
                 return Err(format!("{field} can only be specified when using expressions"));
@@ -150,7 +153,7 @@ impl<'r> Part<'r> {
         update.map(|text| actions(text, self.fields)).unwrap_or_default()
     }
 
-    /// What depends on which attributes are keys.
+    /// Checks that depend on the key attributes.
     fn check_keys(&self, schema: &Schema) -> Checked {
         match self.kind {
             Kind::Put => self.check_item(schema),
@@ -181,23 +184,23 @@ impl<'r> Part<'r> {
     }
 
     fn check_read(&self, schema: &Schema) -> Checked {
-        let keys = schema.read_by(self.text("IndexName"));
+        let keys = schema.keys_of(self.text("IndexName"));
         for comparison in
             self.text("KeyConditionExpression").map(|text| comparisons(text, self.fields)).unwrap_or_default()
         {
             let Some((Operand::Path(path), values)) = comparison.operands.split_first() else { continue };
-            let Some((name, place)) = keys.iter().find(|(name, _)| path[..] == [name.clone()]) else { continue };
+            let Some((name, role)) = keys.iter().find(|(name, _)| path[..] == [name.clone()]) else { continue };
             for value in values {
                 if let Operand::Value(value) = value {
-                    is_key_value(name, *place, value)?;
+                    is_key_value(name, *role, value)?;
                 }
             }
         }
         let start = self.fields["ExclusiveStartKey"].as_object();
-        for (name, place) in schema.read_by(None).iter().chain(keys) {
+        for (name, role) in schema.keys_of(None).iter().chain(keys) {
             if let Some(value) = start.and_then(|start| start.get(name)) {
-                is_key_value(name, *place, value)
-                    .map_err(|refusal| format!("The provided starting key is invalid: {refusal}"))?;
+                is_key_value(name, *role, value)
+                    .map_err(|error| format!("The provided starting key is invalid: {error}"))?;
             }
         }
         Ok(())
@@ -205,20 +208,20 @@ impl<'r> Part<'r> {
 }
 
 fn fits_indexes(schema: &Schema, attribute: &str, value: &Value) -> Checked {
-    match schema.in_indexes(attribute).find_map(|place| place.refuses(value)) {
-        Some(refusal) => Err(refusal.to_owned()),
+    match schema.in_indexes(attribute).find_map(|role| role.length_error(value)) {
+        Some(error) => Err(error.to_owned()),
         None => Ok(()),
     }
 }
 
-fn is_key_value(name: &str, place: Place, value: &Value) -> Checked {
+fn is_key_value(name: &str, role: KeyRole, value: &Value) -> Checked {
     if value["S"] == "" || value["B"] == "" {
         let kind = if value["S"] == "" { "string" } else { "binary" };
         return Err(format!(
             "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty {kind} value. Key: {name}"
         ));
     }
-    place.refuses(value).map_or(Ok(()), |refusal| Err(refusal.to_owned()))
+    role.length_error(value).map_or(Ok(()), |error| Err(error.to_owned()))
 }
 
 fn check_comparison(comparison: &Comparison<'_>) -> Checked {
@@ -237,7 +240,7 @@ fn check_comparison(comparison: &Comparison<'_>) -> Checked {
         "BETWEEN" => operands_are(comparison, &["S", "N", "B"]).and_then(|()| check_bounds(operands)),
         "begins_with" => operands_are(comparison, &["S", "B"]),
         "attribute_type" => check_type_name(operands),
-        "IN" if operands.len() - 1 > MOST_IN => Err(format!(
+        "IN" if operands.len() - 1 > MAX_IN_OPERANDS => Err(format!(
             "The IN operator is provided with too many operands; number of operands: {}",
             operands.len() - 1
         )),
@@ -245,7 +248,7 @@ fn check_comparison(comparison: &Comparison<'_>) -> Checked {
     }
 }
 
-/// Of what an item holds, DynamoDB finds out while it compares; a value of the request must have a right type.
+/// Checks the types of the request's values. Types of stored attributes matter only at evaluation.
 fn operands_are(comparison: &Comparison<'_>, types: &[&str]) -> Checked {
     for operand in &comparison.operands {
         if let Operand::Value(value) = operand
@@ -304,7 +307,7 @@ fn check_action(action: &Action<'_>) -> Checked {
         Some(kind) => Err(format!(
             "Incorrect operand type for operator or function; operator: {}, operand type: {}",
             action.clause,
-            type_word(kind)
+            type_name(kind)
         )),
     }
 }
@@ -317,8 +320,8 @@ fn type_of(value: &Value) -> Option<&str> {
     value.as_object().and_then(|value| value.keys().next()).map(String::as_str)
 }
 
-/// The word that DynamoDB has for a type where an update goes wrong.
-fn type_word(kind: &str) -> &str {
+/// DynamoDB's type name in errors about updates.
+fn type_name(kind: &str) -> &str {
     match kind {
         "S" => "STRING",
         "N" => "NUMBER",

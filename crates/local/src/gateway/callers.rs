@@ -1,15 +1,18 @@
-//! Who may call the engines over their port: programs on this machine that sign with the credentials of local mode.
+//! Access control of the gateway: only programs on this machine that sign with the credentials of
+//! local mode.
 //!
-//! Every web page that a browser on this machine shows can send requests to loopback too, and by DNS rebinding under a name of its own.
-//! So three things are checked, and each of them stops it alone:
+//! A web page in a browser on this machine can send requests to loopback, and with DNS rebinding
+//! under its own host name. Three checks prevent that, each on its own:
 //!
-//! - `Host`, and the authority of the request's target: `localhost` or a loopback address, with this port. A rebound name is another one.
-//! - `Origin` and the `Sec-Fetch-` headers, which browsers send and no AWS client does, must not be there. A preflight has them, so
-//!   that no browser sends `Authorization` from another origin.
-//! - A signature, Version 4, with the access key and secret of local mode. S3's engine checks its own, and takes presigned URLs.
+//! - `Host` and the authority of the request target must be `localhost` or a loopback address, with
+//!   this port. A rebound name is neither.
+//! - `Origin` and `Sec-Fetch-*` headers must be absent: browsers send them, AWS clients do not. A
+//!   CORS preflight has them too, so no browser sends `Authorization` across origins.
+//! - Signature Version 4 with the access key and secret of local mode. The embedded S3 verifies its
+//!   own signatures, and accepts presigned URLs.
 //!
-//! What is not checked: the secret is no secret, so any other program on this machine gets in, whoever runs it; and neither the time of
-//! signing nor the region, so a request that was recorded is taken again.
+//! Not checked: the secret is public, so every program and user of this machine has access; neither
+//! the time of signing nor the region is verified, so a recorded request can be replayed.
 
 use std::net::IpAddr;
 
@@ -23,22 +26,19 @@ use serde_json::json;
 use crate::engines::Service;
 use crate::{ACCESS_KEY, SECRET_KEY};
 
-/// The check of every request at one port.
 #[derive(Clone, Debug)]
 pub(super) struct Callers {
     port: u16,
     credentials: StaticCredentialProvider,
 }
 
-/// What became of a request at the door.
 pub(super) enum Admission {
-    /// The engines answer it.
-    Granted(Request<Bytes>),
-    /// This is its answer.
+    Accepted(Request<Bytes>),
+    /// The response to send.
     Refused(Response<Bytes>),
 }
 
-/// Why a request is not answered: AWS's name for it, and words that say what to do.
+/// AWS's error code, and a message that says what to do.
 struct Refusal {
     code: &'static str,
     message: String,
@@ -50,37 +50,36 @@ impl Callers {
         Self { port, credentials }
     }
 
-    /// Checks a request before it reaches the engines.
     pub(super) fn admit(&self, request: Request<Bytes>) -> Admission {
         let service = Service::of(&request);
         let checked = self.check_host(&request).and_then(|()| check_no_browser(&request));
         if let Err(refusal) = checked {
-            return Admission::Refused(refusal.answer(service));
+            return Admission::Refused(refusal.response(service));
         }
         if service == Service::S3 {
-            return Admission::Granted(request);
+            return Admission::Accepted(request);
         }
         let (parts, body) = request.into_parts();
         match verify_sigv4(&parts, &hash_payload(&body), &self.credentials) {
-            Ok(_) => Admission::Granted(Request::from_parts(parts, body)),
-            Err(error) => Admission::Refused(unsigned(&error).answer(service)),
+            Ok(_) => Admission::Accepted(Request::from_parts(parts, body)),
+            Err(error) => Admission::Refused(unsigned(&error).response(service)),
         }
     }
 
     fn check_host(&self, request: &Request<Bytes>) -> Result<(), Refusal> {
         let in_headers = request.headers().get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
         let mut hosts = request.uri().authority().map(Authority::as_str).into_iter().chain(in_headers).peekable();
-        if hosts.peek().is_some() && hosts.all(|host| self.is_here(host)) {
+        if hosts.peek().is_some() && hosts.all(|host| self.is_this_port(host)) {
             return Ok(());
         }
         let port = self.port;
         let message =
-            format!("only the hosts localhost:{port} and 127.0.0.1:{port} are answered here: use one of them");
+            format!("this endpoint accepts only the hosts localhost:{port} and 127.0.0.1:{port}: use one of them");
         Err(Refusal { code: "AccessDeniedException", message })
     }
 
-    /// Whether it names this machine by loopback, and this port.
-    fn is_here(&self, host: &str) -> bool {
+    /// Whether the host is a loopback name or address with this port.
+    fn is_this_port(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
         let name = authority.host();
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -94,7 +93,7 @@ fn check_no_browser(request: &Request<Bytes>) -> Result<(), Refusal> {
     if !request.headers().keys().any(is_sent_by_browser) {
         return Ok(());
     }
-    let message = "requests of browsers are not answered here".to_owned();
+    let message = "this endpoint does not accept requests from browsers: use an AWS SDK or the AWS CLI".to_owned();
     Err(Refusal { code: "AccessDeniedException", message })
 }
 
@@ -112,10 +111,10 @@ fn unsigned(error: &AuthError) -> Refusal {
 }
 
 impl Refusal {
-    /// In the shape in which the service's clients read errors.
-    fn answer(self, service: Service) -> Response<Bytes> {
+    /// The error response in the service's protocol.
+    fn response(self, service: Service) -> Response<Bytes> {
         let Self { code, message } = self;
-        // The message may repeat what the request says.
+        // The message may quote the request.
         let escaped = message.replace('&', "&amp;").replace('<', "&lt;");
         let error = format!("<Error><Code>{code}</Code><Message>{escaped}</Message></Error>");
         let (content_type, body) = match service {

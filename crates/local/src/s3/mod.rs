@@ -1,4 +1,5 @@
-//! The embedded S3: our own small backend under `s3s`, which brings the protocol, signatures and checksums.
+//! The embedded S3: a small storage backend for `s3s`, which implements protocol, signatures and
+//! checksums.
 
 mod objects;
 mod service;
@@ -37,7 +38,8 @@ impl S3 {
     }
 
     fn over(objects: Objects) -> Self {
-        // `s3s` compares the time of signing with the machine's clock, but a test's clock may stand in another year.
+        // `s3s` compares the time of signing with the system clock, but a test's clock may be years
+        // off.
         let mut config = S3Config::default();
         config.presigned_url_max_skew_time_secs = u32::MAX;
         let mut builder = S3ServiceBuilder::new(Buckets::new(objects));
@@ -52,8 +54,8 @@ impl S3 {
         match self.service.call(request.map(s3s::Body::from)).await {
             Ok(response) => {
                 let (parts, body) = response.into_parts();
-                // Neither the answer to a HEAD, an error's included, nor a 304 has a body. A server on a socket sees to that; here we
-                // do.
+                // A response to HEAD (also an error) and a 304 have no body. An HTTP server would
+                // remove it.
                 if is_head || parts.status == http::StatusCode::NOT_MODIFIED {
                     return Response::from_parts(parts, Bytes::new());
                 }
@@ -74,13 +76,13 @@ impl fmt::Debug for S3 {
 }
 
 fn failed(error: &impl fmt::Debug) -> Response<Bytes> {
-    tracing::error!(?error, "the embedded S3 failed");
+    tracing::error!(?error, "embedded S3 failed; answered 500");
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
     response
 }
 
-/// Accepts every access key with the one secret of local mode, so that signatures are really made and really checked.
+/// Accepts every access key with the secret of local mode, so that signatures are verified.
 struct AnyAccessKey;
 
 #[async_trait::async_trait]

@@ -1,5 +1,5 @@
-//! Where the objects are: one SQLite table. A key is a value in a row and never a path, so every legal key works and `..` is just
-//! two dots; each operation is one statement, so it is atomic against every other.
+//! Object storage in SQLite. A key is a column value and never a file path, so every legal key
+//! works, `..` included. Each operation is one statement, and so atomic.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,13 +25,12 @@ const SCHEMA: &str = "
     ) STRICT;
 ";
 
-/// All buckets and their objects.
 pub(super) struct Objects {
     connection: Mutex<Connection>,
     clock: Clock,
 }
 
-/// What a client sent beside the body and gets back with it.
+/// Headers and metadata that are stored with the body and returned with it.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Headers {
     pub(super) content_type: Option<String>,
@@ -40,14 +39,13 @@ pub(super) struct Headers {
     pub(super) metadata: HashMap<String, String>,
 }
 
-/// An object, complete.
 pub(super) struct Stored {
     pub(super) entry: Entry,
     pub(super) headers: Headers,
     pub(super) body: Bytes,
 }
 
-/// An object as a listing shows it.
+/// An object as in a listing.
 pub(super) struct Entry {
     pub(super) key: String,
     pub(super) etag: String,
@@ -55,24 +53,23 @@ pub(super) struct Entry {
     pub(super) size: i64,
 }
 
-/// When a write may happen.
+/// Precondition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    Always,
+pub(super) enum Condition {
+    None,
     /// `If-None-Match: *`
     Absent,
     /// `If-Match: "etag"`
-    Is(String),
+    Matches(String),
 }
 
-/// How a write ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Put {
+pub(super) enum PutOutcome {
     Stored {
         etag: String,
     },
-    Refused,
-    /// It was to replace an object, and there is none.
+    PreconditionFailed,
+    /// `If-Match`, but there is no object.
     NoSuchKey,
     NoSuchBucket,
 }
@@ -91,12 +88,12 @@ impl Objects {
         Ok(Self { connection: Mutex::new(connection), clock })
     }
 
-    /// A panic elsewhere cannot leave a half-done statement behind, so a poisoned lock is as good as a whole one.
+    // A panic cannot leave a statement half done, so a poisoned lock is usable.
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns false if the bucket was there already.
+    /// Returns false if the bucket existed already.
     pub(super) fn create_bucket(&self, bucket: &str) -> rusqlite::Result<bool> {
         Ok(self.connection().execute("INSERT OR IGNORE INTO bucket (name) VALUES (?1)", [bucket])? == 1)
     }
@@ -111,30 +108,31 @@ impl Objects {
         key: &str,
         headers: &Headers,
         body: &[u8],
-        when: &When,
-    ) -> rusqlite::Result<Put> {
+        condition: &Condition,
+    ) -> rusqlite::Result<PutOutcome> {
         if !self.bucket_exists(bucket)? {
-            return Ok(Put::NoSuchBucket);
+            return Ok(PutOutcome::NoSuchBucket);
         }
         let etag = hex(&Md5::digest(body));
         let headers = serde_json::to_string(headers).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
         let connection = self.connection();
         let modified_ms = i64::try_from(self.clock.now_ms()).unwrap_or(i64::MAX);
-        // One statement decides and writes: of any number of conditional writers exactly one changes a row.
-        let changed = match when {
-            When::Always => connection
+        // One statement checks and writes: of concurrent conditional writers exactly one changes a
+        // row.
+        let changed = match condition {
+            Condition::None => connection
                 .prepare_cached(
                     "INSERT INTO object (bucket, key, etag, modified_ms, headers, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                      ON CONFLICT DO UPDATE SET etag = ?3, modified_ms = ?4, headers = ?5, body = ?6",
                 )?
                 .execute(params![bucket, key, etag, modified_ms, headers, body])?,
-            When::Absent => connection
+            Condition::Absent => connection
                 .prepare_cached(
                     "INSERT INTO object (bucket, key, etag, modified_ms, headers, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                      ON CONFLICT DO NOTHING",
                 )?
                 .execute(params![bucket, key, etag, modified_ms, headers, body])?,
-            When::Is(expected) => connection
+            Condition::Matches(expected) => connection
                 .prepare_cached(
                     "UPDATE object SET etag = ?3, modified_ms = ?4, headers = ?5, body = ?6
                      WHERE bucket = ?1 AND key = ?2 AND etag = ?7",
@@ -142,12 +140,12 @@ impl Objects {
                 .execute(params![bucket, key, etag, modified_ms, headers, body, expected])?,
         };
         if changed == 1 {
-            return Ok(Put::Stored { etag });
+            return Ok(PutOutcome::Stored { etag });
         }
-        // Still under the lock: it is the same moment.
-        let there =
+        // Still under the lock, so consistent with the write.
+        let exists =
             connection.prepare_cached("SELECT 1 FROM object WHERE bucket = ?1 AND key = ?2")?.exists([bucket, key])?;
-        Ok(if there { Put::Refused } else { Put::NoSuchKey })
+        Ok(if exists { PutOutcome::PreconditionFailed } else { PutOutcome::NoSuchKey })
     }
 
     pub(super) fn get(&self, bucket: &str, key: &str) -> rusqlite::Result<Option<Stored>> {
@@ -164,13 +162,13 @@ impl Objects {
             .optional()
     }
 
-    /// Deleting what is not there is no error.
+    /// Deleting a missing object is not an error.
     pub(super) fn delete(&self, bucket: &str, key: &str) -> rusqlite::Result<()> {
         self.connection().execute("DELETE FROM object WHERE bucket = ?1 AND key = ?2", [bucket, key])?;
         Ok(())
     }
 
-    /// Keys that begin with `prefix` and come after `after`, in byte order, at most `limit`.
+    /// At most `limit` keys with `prefix` and greater than `after`, in byte order.
     pub(super) fn list(&self, bucket: &str, prefix: &str, after: &str, limit: usize) -> rusqlite::Result<Vec<Entry>> {
         self.connection()
             .prepare_cached(

@@ -7,12 +7,12 @@ use futures::TryStreamExt;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
-use super::objects::{Entry, Headers, Objects, Put, Stored, When};
+use super::objects::{Condition, Entry, Headers, Objects, PutOutcome, Stored};
 
-/// S3's own limit for the metadata of an object.
-const MAX_METADATA: usize = 2048;
+/// S3 limit for the user metadata of an object.
+const MAX_METADATA_BYTES: usize = 2048;
 
-/// S3's own limit for one page of a listing.
+/// S3 limit for one page of a listing.
 const MAX_KEYS: usize = 1000;
 
 pub(super) struct Buckets {
@@ -25,7 +25,7 @@ impl Buckets {
     }
 
     fn require_bucket(&self, bucket: &str) -> S3Result<()> {
-        match self.objects.bucket_exists(bucket).map_err(broken)? {
+        match self.objects.bucket_exists(bucket).map_err(internal_error)? {
             true => Ok(()),
             false => Err(s3_error!(NoSuchBucket, "The specified bucket does not exist")),
         }
@@ -33,7 +33,7 @@ impl Buckets {
 
     fn require(&self, bucket: &str, key: &str) -> S3Result<Stored> {
         self.require_bucket(bucket)?;
-        match self.objects.get(bucket, key).map_err(broken)? {
+        match self.objects.get(bucket, key).map_err(internal_error)? {
             Some(stored) => Ok(stored),
             None => Err(s3_error!(NoSuchKey, "The specified key does not exist.")),
         }
@@ -43,7 +43,7 @@ impl Buckets {
 #[async_trait::async_trait]
 impl S3 for Buckets {
     async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
-        match self.objects.create_bucket(&req.input.bucket).map_err(broken)? {
+        match self.objects.create_bucket(&req.input.bucket).map_err(internal_error)? {
             true => Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", req.input.bucket)) })),
             false => Err(s3_error!(BucketAlreadyOwnedByYou)),
         }
@@ -56,16 +56,13 @@ impl S3 for Buckets {
 
     async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let input = req.input;
-        let when = match (input.if_none_match, input.if_match) {
-            (None, None) => When::Always,
-            (Some(ETagCondition::Any), None) => When::Absent,
-            (None, Some(ETagCondition::ETag(etag))) => When::Is(etag.into_value()),
-            // S3 itself knows only these two.
+        let condition = match (input.if_none_match, input.if_match) {
+            (None, None) => Condition::None,
+            (Some(ETagCondition::Any), None) => Condition::Absent,
+            (None, Some(ETagCondition::ETag(etag))) => Condition::Matches(etag.into_value()),
+            // S3 itself supports only these two.
             _ => {
-                return Err(s3_error!(
-                    NotImplemented,
-                    "only If-None-Match: * and If-Match: \"etag\" can be asked of a write"
-                ));
+                return Err(s3_error!(NotImplemented, "a write supports only If-None-Match: * and If-Match: \"etag\""));
             }
         };
         let headers = Headers {
@@ -75,23 +72,24 @@ impl S3 for Buckets {
             metadata: input.metadata.unwrap_or_default(),
         };
         let metadata_bytes: usize = headers.metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if metadata_bytes > MAX_METADATA {
+        if metadata_bytes > MAX_METADATA_BYTES {
             return Err(s3_error!(MetadataTooLarge));
         }
-        // The body is complete and its checksum verified before the store sees it: a torn upload leaves nothing behind.
+        // The body is complete and its checksum verified before it is stored: a torn upload stores
+        // nothing.
         let body = match input.body {
             Some(body) => collect(body).await?,
             None => Bytes::new(),
         };
-        match self.objects.put(&input.bucket, &input.key, &headers, &body, &when).map_err(broken)? {
-            Put::Stored { etag } => {
+        match self.objects.put(&input.bucket, &input.key, &headers, &body, &condition).map_err(internal_error)? {
+            PutOutcome::Stored { etag } => {
                 Ok(S3Response::new(PutObjectOutput { e_tag: Some(ETag::Strong(etag)), ..Default::default() }))
             }
-            Put::Refused => {
+            PutOutcome::PreconditionFailed => {
                 Err(s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold"))
             }
-            Put::NoSuchKey => Err(s3_error!(NoSuchKey, "The specified key does not exist.")),
-            Put::NoSuchBucket => Err(s3_error!(NoSuchBucket, "The specified bucket does not exist")),
+            PutOutcome::NoSuchKey => Err(s3_error!(NoSuchKey, "The specified key does not exist.")),
+            PutOutcome::NoSuchBucket => Err(s3_error!(NoSuchBucket, "The specified bucket does not exist")),
         }
     }
 
@@ -104,11 +102,12 @@ impl S3 for Buckets {
             None => (stored.body, None),
             Some(range) => {
                 let range = range.check(full)?;
-                // The last bytes of an empty object are all of it, and no part: S3 answers 200.
-                let shown =
+                // A suffix range of an empty object is the whole object: S3 answers 200 without a
+                // range.
+                let content_range =
                     (range.start < range.end).then(|| format!("bytes {}-{}/{full}", range.start, range.end - 1));
-                // Both ends lie within a body that is in memory, so they fit.
-                (stored.body.slice(range.start as usize..range.end as usize), shown)
+                // Both ends lie within a body in memory, so they fit into usize.
+                (stored.body.slice(range.start as usize..range.end as usize), content_range)
             }
         };
         Ok(S3Response::new(GetObjectOutput {
@@ -147,13 +146,13 @@ impl S3 for Buckets {
         let input = req.input;
         self.require_bucket(&input.bucket)?;
         if input.delimiter.is_some() {
-            return Err(s3_error!(NotImplemented, "the embedded S3 lists without a delimiter"));
+            return Err(s3_error!(NotImplemented, "the embedded S3 does not support a delimiter"));
         }
         let limit = input.max_keys.and_then(|n| usize::try_from(n).ok()).unwrap_or(MAX_KEYS).min(MAX_KEYS);
         let prefix = input.prefix.as_deref().unwrap_or_default();
         let after = input.continuation_token.as_deref().or(input.start_after.as_deref()).unwrap_or_default();
-        // One more than asked for tells whether there is another page.
-        let mut found = self.objects.list(&input.bucket, prefix, after, limit + 1).map_err(broken)?;
+        // One more than requested shows whether there is another page.
+        let mut found = self.objects.list(&input.bucket, prefix, after, limit + 1).map_err(internal_error)?;
         let truncated = found.len() > limit;
         found.truncate(limit);
         Ok(S3Response::new(ListObjectsV2Output {
@@ -170,7 +169,7 @@ impl S3 for Buckets {
 
     async fn delete_object(&self, req: S3Request<DeleteObjectInput>) -> S3Result<S3Response<DeleteObjectOutput>> {
         self.require_bucket(&req.input.bucket)?;
-        self.objects.delete(&req.input.bucket, &req.input.key).map_err(broken)?;
+        self.objects.delete(&req.input.bucket, &req.input.key).map_err(internal_error)?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -179,7 +178,7 @@ impl S3 for Buckets {
         self.require_bucket(&input.bucket)?;
         let mut deleted = Vec::new();
         for object in input.delete.objects {
-            self.objects.delete(&input.bucket, &object.key).map_err(broken)?;
+            self.objects.delete(&input.bucket, &object.key).map_err(internal_error)?;
             deleted.push(DeletedObject { key: Some(object.key), ..Default::default() });
         }
         Ok(S3Response::new(DeleteObjectsOutput { deleted: Some(deleted), ..Default::default() }))
@@ -224,6 +223,6 @@ fn time(ms: i64) -> Timestamp {
     Timestamp::from(UNIX_EPOCH + Duration::from_millis(ms.unsigned_abs()))
 }
 
-fn broken(error: rusqlite::Error) -> s3s::S3Error {
+fn internal_error(error: rusqlite::Error) -> s3s::S3Error {
     s3_error!(error, InternalError)
 }

@@ -1,4 +1,4 @@
-//! What must outlive the process: the queues that were made and the messages that were sent and not deleted.
+//! Durable record of the queues, and of the messages that were sent and not deleted.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,10 +26,10 @@ pub(super) struct Journal {
     connection: Connection,
 }
 
-/// A message that was sent and is not deleted.
+/// A message that is not deleted yet.
 pub(super) struct Entry {
     pub(super) id: String,
-    /// Where it is now: the queue it was sent to, or that queue's dead-letter queue.
+    /// Its current queue: the one it was sent to, or that queue's dead-letter queue.
     pub(super) queue: String,
     pub(super) sent_ms: u64,
     pub(super) receives: u64,
@@ -51,7 +51,7 @@ impl Journal {
         Ok(Self { connection })
     }
 
-    /// A queue that exists already keeps what it has.
+    /// An existing queue keeps its attributes.
     pub(super) fn save_queue(&self, input: &CreateQueueInput) -> rusqlite::Result<()> {
         self.connection.execute(
             "INSERT OR IGNORE INTO queue (name, input) VALUES (?1, ?2)",
@@ -71,9 +71,9 @@ impl Journal {
         Ok(())
     }
 
-    pub(super) fn forget_queue(&self, name: &str) -> rusqlite::Result<()> {
+    pub(super) fn delete_queue(&self, name: &str) -> rusqlite::Result<()> {
         self.connection.execute("DELETE FROM queue WHERE name = ?1", [name])?;
-        self.strike_queue(name)
+        self.delete_messages(name)
     }
 
     pub(super) fn queues(&self) -> rusqlite::Result<Vec<CreateQueueInput>> {
@@ -96,7 +96,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes one more receive, from `queue`. `None` if the message has been deleted meanwhile.
+    /// Counts a receive from `queue`. `None` if the message has been deleted meanwhile.
     pub(super) fn count_receive(&self, id: &str, queue: &str, now_ms: u64) -> rusqlite::Result<Option<Entry>> {
         let mut statement = self.connection.prepare_cached(
             "UPDATE message SET receives = receives + 1, queue = ?2, first_receive_ms = coalesce(first_receive_ms, ?3)
@@ -105,17 +105,18 @@ impl Journal {
         statement.query_row(params![id, queue, now_ms], entry).optional()
     }
 
-    pub(super) fn strike(&self, id: &str) -> rusqlite::Result<()> {
+    pub(super) fn delete_message(&self, id: &str) -> rusqlite::Result<()> {
         self.connection.prepare_cached("DELETE FROM message WHERE id = ?1")?.execute([id])?;
         Ok(())
     }
 
-    pub(super) fn strike_queue(&self, name: &str) -> rusqlite::Result<()> {
+    /// Deletes all messages of a queue.
+    pub(super) fn delete_messages(&self, name: &str) -> rusqlite::Result<()> {
         self.connection.execute("DELETE FROM message WHERE queue = ?1", [name])?;
         Ok(())
     }
 
-    /// In the order in which they were sent.
+    /// In the order of sending.
     pub(super) fn entries(&self) -> rusqlite::Result<Vec<Entry>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT id, queue, sent_ms, receives, first_receive_ms, input FROM message ORDER BY sent_ms, rowid",

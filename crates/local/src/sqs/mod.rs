@@ -1,9 +1,11 @@
-//! The embedded SQS: `rustack` keeps the queues (visibility, long polls, dead letters), a journal below it keeps the messages.
+//! The embedded SQS: `rustack` implements the queues (visibility, long polls, dead letters) in
+//! memory, and a journal makes the messages durable.
 //!
-//! The engine forgets everything when the process ends. The journal does not: each message is written down before its send is
-//! answered and struck out when it is deleted, and a start replays what is left. A replayed message is a new one to the engine, so
-//! the journal also keeps who it really is (id, time of sending, number of receives) and answers carry that, not the engine's view:
-//! a message id is an idempotency key, and a restart must not change it.
+//! A message is written to the journal before its send is answered and removed when it is deleted;
+//! a start replays the rest into the engine. To the engine a replayed message is a new one, so the
+//! journal also keeps the message's identity (id, time of sending, number of receives), and
+//! responses carry that instead of the engine's: a message id is an idempotency key, and a restart
+//! must not change it.
 
 mod journal;
 mod replay;
@@ -39,7 +41,7 @@ use tokio::sync::Mutex;
 use self::journal::{Entry, Journal};
 use crate::{ACCOUNT, REGION};
 
-/// X-Ray's trace context, the one system attribute that a sender may set.
+/// X-Ray trace context, the only system attribute that a sender can set.
 const TRACE_HEADER: &str = "AWSTraceHeader";
 
 /// The engine. Clones share the queues.
@@ -51,34 +53,32 @@ pub struct Sqs {
 struct Inner {
     engine: Arc<RustackSqs>,
     handler: RustackSqsHandler,
-    /// Held while a send is under way, so that whoever receives that message finds its entry.
-    ledger: Mutex<Ledger>,
+    /// Locked during a send, so that a receiver of the message finds its entry.
+    index: Mutex<Index>,
     clock: Clock,
 }
 
-struct Ledger {
+struct Index {
     journal: Journal,
-    /// The engine's message id → ours.
+    /// Message id of the engine → journal's message id.
     ids: HashMap<String, String>,
-    /// The engine's receipt handle → our message id.
+    /// Receipt handle of the engine → journal's message id.
     receipts: HashMap<String, String>,
 }
 
-/// Why the queues could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SqsOpenError {
-    /// The journal cannot be read or written.
-    #[error("the journal of the queues")]
+    #[error("the journal of the queues (sqs.db) cannot be read or written")]
     Journal(#[from] rusqlite::Error),
 }
 
 impl Sqs {
-    /// No queues, in memory. `port` is where queue URLs point.
+    /// No queues, in memory. `port` is part of the queue URLs.
     pub async fn memory(clock: &Clock, port: u16) -> Result<Self, SqsOpenError> {
         Self::over(Journal::memory()?, clock, port).await
     }
 
-    /// The queues and messages that the file holds.
+    /// With the queues and messages of the file.
     pub async fn open(path: &Path, clock: &Clock, port: u16) -> Result<Self, SqsOpenError> {
         Self::over(Journal::open(path)?, clock, port).await
     }
@@ -93,21 +93,21 @@ impl Sqs {
         };
         let engine = Arc::new(RustackSqs::new(config));
         let handler = RustackSqsHandler::new(engine.clone());
-        let mut ledger = Ledger { journal, ids: HashMap::new(), receipts: HashMap::new() };
-        replay::replay(&engine, &mut ledger, clock.now_ms()).await?;
-        Ok(Self { inner: Arc::new(Inner { engine, handler, ledger: Mutex::new(ledger), clock: clock.clone() }) })
+        let mut index = Index { journal, ids: HashMap::new(), receipts: HashMap::new() };
+        replay::replay(&engine, &mut index, clock.now_ms()).await?;
+        Ok(Self { inner: Arc::new(Inner { engine, handler, index: Mutex::new(index), clock: clock.clone() }) })
     }
 
-    /// Answers one request. A receive may wait as long as it asked to.
+    /// Answers one request. A receive takes up to its long-poll time.
     pub(crate) async fn call(&self, headers: &HeaderMap, body: Bytes) -> Response<Bytes> {
         let request_id = uuid::Uuid::new_v4().to_string();
-        let answer = match resolve_operation(headers) {
+        let result = match resolve_operation(headers) {
             Ok(operation) => self.dispatch(operation, body, &request_id).await,
             Err(error) => Err(error),
         };
-        let response = answer.unwrap_or_else(|error| error_to_response(&error, &request_id));
+        let response = result.unwrap_or_else(|error| error_to_response(&error, &request_id));
         let (parts, body) = response.into_parts();
-        // The body is in memory already, so collecting it cannot fail.
+        // The body is in memory, so collecting it cannot fail.
         let body = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
         Response::from_parts(parts, body)
     }
@@ -120,16 +120,16 @@ impl Sqs {
     ) -> Result<Response<SqsResponseBody>, SqsError> {
         let inner = &self.inner;
         match operation {
-            SqsOperation::CreateQueue => answer(&inner.create_queue(parse(&body)?).await?, request_id),
-            SqsOperation::SetQueueAttributes => answer(&inner.set_attributes(parse(&body)?).await?, request_id),
-            SqsOperation::DeleteQueue => answer(&inner.delete_queue(parse(&body)?).await?, request_id),
-            SqsOperation::PurgeQueue => answer(&inner.purge(parse(&body)?).await?, request_id),
-            SqsOperation::SendMessage => answer(&inner.send(parse(&body)?).await?, request_id),
-            SqsOperation::SendMessageBatch => answer(&inner.send_batch(parse(&body)?).await?, request_id),
-            SqsOperation::ReceiveMessage => answer(&inner.receive(parse(&body)?).await?, request_id),
-            SqsOperation::DeleteMessage => answer(&inner.delete(parse(&body)?).await?, request_id),
-            SqsOperation::DeleteMessageBatch => answer(&inner.delete_batch(parse(&body)?).await?, request_id),
-            // Nothing of these needs to survive a restart.
+            SqsOperation::CreateQueue => respond(&inner.create_queue(parse(&body)?).await?, request_id),
+            SqsOperation::SetQueueAttributes => respond(&inner.set_attributes(parse(&body)?).await?, request_id),
+            SqsOperation::DeleteQueue => respond(&inner.delete_queue(parse(&body)?).await?, request_id),
+            SqsOperation::PurgeQueue => respond(&inner.purge(parse(&body)?).await?, request_id),
+            SqsOperation::SendMessage => respond(&inner.send(parse(&body)?).await?, request_id),
+            SqsOperation::SendMessageBatch => respond(&inner.send_batch(parse(&body)?).await?, request_id),
+            SqsOperation::ReceiveMessage => respond(&inner.receive(parse(&body)?).await?, request_id),
+            SqsOperation::DeleteMessage => respond(&inner.delete(parse(&body)?).await?, request_id),
+            SqsOperation::DeleteMessageBatch => respond(&inner.delete_batch(parse(&body)?).await?, request_id),
+            // Their effects need not survive a restart.
             SqsOperation::GetQueueUrl
             | SqsOperation::ListQueues
             | SqsOperation::GetQueueAttributes
@@ -157,35 +157,35 @@ impl fmt::Debug for Sqs {
 impl Inner {
     async fn create_queue(&self, input: CreateQueueInput) -> Result<impl Serialize + use<>, SqsError> {
         let output = self.engine.create_queue(input.clone()).await?;
-        self.ledger.lock().await.journal.save_queue(&input).map_err(broken)?;
+        self.index.lock().await.journal.save_queue(&input).map_err(journal_error)?;
         Ok(output)
     }
 
     async fn set_attributes(&self, input: SetQueueAttributesInput) -> Result<impl Serialize + use<>, SqsError> {
         let output = self.engine.set_queue_attributes(input.clone()).await?;
         let queue = queue_name(&input.queue_url);
-        self.ledger.lock().await.journal.merge_queue_attributes(queue, &input.attributes).map_err(broken)?;
+        self.index.lock().await.journal.merge_queue_attributes(queue, &input.attributes).map_err(journal_error)?;
         Ok(output)
     }
 
     async fn delete_queue(&self, input: DeleteQueueInput) -> Result<impl Serialize + use<>, SqsError> {
         let output = self.engine.delete_queue(input.clone()).await?;
-        self.ledger.lock().await.journal.forget_queue(queue_name(&input.queue_url)).map_err(broken)?;
+        self.index.lock().await.journal.delete_queue(queue_name(&input.queue_url)).map_err(journal_error)?;
         Ok(output)
     }
 
     async fn purge(&self, input: PurgeQueueInput) -> Result<impl Serialize + use<>, SqsError> {
         let output = self.engine.purge_queue(input.clone()).await?;
-        self.ledger.lock().await.journal.strike_queue(queue_name(&input.queue_url)).map_err(broken)?;
+        self.index.lock().await.journal.delete_messages(queue_name(&input.queue_url)).map_err(journal_error)?;
         Ok(output)
     }
 
     async fn send(&self, input: SendMessageInput) -> Result<SendMessageOutput, SqsError> {
-        let mut ledger = self.ledger.lock().await;
+        let mut index = self.index.lock().await;
         let mut output = self.engine.send_message(for_engine(&input)).await?;
         let engine_id = output.message_id.clone().unwrap_or_default();
-        // A FIFO queue answers a repeated deduplication id with the message it already has.
-        if let Some(known) = ledger.ids.get(&engine_id) {
+        // A FIFO queue answers a repeated deduplication id with the id of the first message.
+        if let Some(known) = index.ids.get(&engine_id) {
             output.message_id = Some(known.clone());
             return Ok(output);
         }
@@ -197,8 +197,8 @@ impl Inner {
             first_receive_ms: None,
             input,
         };
-        ledger.journal.write(&entry).map_err(broken)?;
-        ledger.ids.insert(engine_id, entry.id.clone());
+        index.journal.write(&entry).map_err(journal_error)?;
+        index.ids.insert(engine_id, entry.id.clone());
         output.message_id = Some(entry.id);
         Ok(output)
     }
@@ -238,33 +238,33 @@ impl Inner {
     async fn receive(&self, input: ReceiveMessageInput) -> Result<ReceiveMessageOutput, SqsError> {
         let queue = queue_name(&input.queue_url).to_owned();
         let mut output = self.engine.receive_message(input).await?;
-        let mut ledger = self.ledger.lock().await;
+        let mut index = self.index.lock().await;
         for message in &mut output.messages {
-            ledger.identify(message, &queue, self.clock.now_ms()).map_err(broken)?;
+            index.identify(message, &queue, self.clock.now_ms()).map_err(journal_error)?;
         }
         Ok(output)
     }
 
     async fn delete(&self, input: DeleteMessageInput) -> Result<impl Serialize + use<>, SqsError> {
         let output = self.engine.delete_message(input.clone()).await?;
-        self.ledger.lock().await.strike(&input.receipt_handle).map_err(broken)?;
+        self.index.lock().await.delete_message(&input.receipt_handle).map_err(journal_error)?;
         Ok(output)
     }
 
     async fn delete_batch(&self, input: DeleteMessageBatchInput) -> Result<impl Serialize + use<>, SqsError> {
         let output = self.engine.delete_message_batch(input.clone()).await?;
-        let mut ledger = self.ledger.lock().await;
+        let mut index = self.index.lock().await;
         for entry in &input.entries {
             if output.successful.iter().any(|done| done.id == entry.id) {
-                ledger.strike(&entry.receipt_handle).map_err(broken)?;
+                index.delete_message(&entry.receipt_handle).map_err(journal_error)?;
             }
         }
         Ok(output)
     }
 }
 
-impl Ledger {
-    /// Puts the message's own identity in place of the engine's, and counts the receive.
+impl Index {
+    /// Replaces the engine's identity of the message with the journal's, and counts the receive.
     fn identify(&mut self, message: &mut Message, queue: &str, now_ms: u64) -> rusqlite::Result<()> {
         let engine_id = message.message_id.as_deref().unwrap_or_default();
         let Some(id) = self.ids.get(engine_id).cloned() else { return Ok(()) };
@@ -278,12 +278,12 @@ impl Ledger {
             ("ApproximateReceiveCount", entry.receives),
             ("ApproximateFirstReceiveTimestamp", entry.first_receive_ms.unwrap_or(now_ms)),
         ] {
-            // Only what the receiver asked for.
-            if let Some(shown) = message.attributes.get_mut(name) {
-                *shown = value.to_string();
+            // Only the attributes that the receiver requested.
+            if let Some(current) = message.attributes.get_mut(name) {
+                *current = value.to_string();
             }
         }
-        // What the engine does not keep. Seen by whoever asked for any system attribute at all.
+        // Not kept by the engine. Returned if the receiver requested any system attribute.
         if !message.attributes.is_empty() {
             let trace = entry.input.message_system_attributes.get(TRACE_HEADER);
             let trace =
@@ -294,16 +294,16 @@ impl Ledger {
         Ok(())
     }
 
-    fn strike(&mut self, receipt: &str) -> rusqlite::Result<()> {
+    fn delete_message(&mut self, receipt: &str) -> rusqlite::Result<()> {
         let Some(id) = self.receipts.remove(receipt) else { return Ok(()) };
         self.receipts.retain(|_, other| *other != id);
         self.ids.retain(|_, other| *other != id);
-        self.journal.strike(&id)
+        self.journal.delete_message(&id)
     }
 }
 
-/// The engine knows groups on FIFO queues only. On a standard queue a group is a hint for fairness, which one machine does not need,
-/// but the receiver sees it.
+/// The engine supports message groups on FIFO queues only. On a standard queue a group affects only
+/// fairness, which local mode does not need; receivers get it from the journal.
 fn for_engine(input: &SendMessageInput) -> SendMessageInput {
     let mut input = input.clone();
     if !input.queue_url.ends_with(".fifo") {
@@ -316,7 +316,7 @@ fn queue_name(url: &str) -> &str {
     url.rsplit('/').next().unwrap_or_default()
 }
 
-/// Random, but from the generator that a simulation seeds.
+/// From fastrand, which a simulation seeds.
 fn new_message_id() -> String {
     uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid().to_string()
 }
@@ -336,11 +336,11 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, SqsError> {
     serde_json::from_slice(body).map_err(|e| SqsError::invalid_parameter_value(e.to_string()))
 }
 
-fn answer(output: &impl Serialize, request_id: &str) -> Result<Response<SqsResponseBody>, SqsError> {
+fn respond(output: &impl Serialize, request_id: &str) -> Result<Response<SqsResponseBody>, SqsError> {
     let json = serde_json::to_vec(output).map_err(|e| SqsError::internal_error(e.to_string()))?;
     Ok(json_response(json, request_id))
 }
 
-fn broken(error: rusqlite::Error) -> SqsError {
-    SqsError::internal_error(format!("the journal of the queues: {error}"))
+fn journal_error(error: rusqlite::Error) -> SqsError {
+    SqsError::internal_error(format!("the journal of the queues (sqs.db): {error}"))
 }

@@ -1,4 +1,4 @@
-//! What a start makes of the journal.
+//! Replays the journal into the engine at a start.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,21 +8,22 @@ use rustack_sqs_model::input::{CreateQueueInput, SetQueueAttributesInput};
 use rustack_sqs_model::types::RedrivePolicy;
 
 use super::journal::Entry;
-use super::{Ledger, for_engine};
+use super::{Index, for_engine};
 
-/// The one attribute that a queue must have from its first moment on.
+/// The only attribute that must be set at creation.
 const FIFO: &str = "FifoQueue";
 
-/// Gives the engine back the queues and messages of an earlier run. What was in flight is visible again, as after a consumer's
-/// crash; what had been received as often as its queue allows goes to the dead-letter queue, as at its next receive.
+/// Recreates the queues and messages of an earlier run in the engine. Messages in flight are
+/// visible again, as after a consumer's crash; a message that has used up its receives goes to the
+/// dead-letter queue, as it would at its next receive.
 ///
-/// What the engine refuses is set aside: it stays in the journal and is tried at the next start. One message must not keep all the
-/// others from being delivered.
-pub(super) async fn replay(engine: &RustackSqs, ledger: &mut Ledger, now_ms: u64) -> rusqlite::Result<()> {
-    let queues = ledger.journal.queues()?;
-    let urls = queues_again(engine, &queues).await;
-    let mut aside = Aside::default();
-    for mut entry in ledger.journal.entries()? {
+/// What the engine refuses is set aside: it stays in the journal and is replayed at the next start.
+/// One message must not block all others.
+pub(super) async fn replay(engine: &RustackSqs, index: &mut Index, now_ms: u64) -> rusqlite::Result<()> {
+    let queues = index.journal.queues()?;
+    let urls = recreate_queues(engine, &queues).await;
+    let mut set_aside = SetAside::default();
+    for mut entry in index.journal.entries()? {
         let policy = queues.iter().find(|queue| queue.queue_name == entry.queue).and_then(redrive_policy);
         if let Some(policy) = policy
             && entry.receives >= u64::try_from(policy.max_receive_count).unwrap_or(u64::MAX)
@@ -30,35 +31,36 @@ pub(super) async fn replay(engine: &RustackSqs, ledger: &mut Ledger, now_ms: u64
             && urls.contains_key(dead)
         {
             entry.queue = dead.to_owned();
-            ledger.journal.write(&entry)?;
+            index.journal.write(&entry)?;
         }
         let sent = match urls.get(&entry.queue) {
-            Some(url) => send_again(engine, &entry, url, now_ms).await,
-            None => Err(SqsError::non_existent_queue("there is no such queue")),
+            Some(url) => resend(engine, &entry, url, now_ms).await,
+            None => Err(SqsError::non_existent_queue("the queue does not exist")),
         };
         match sent {
             Ok(engine_id) => {
-                ledger.ids.insert(engine_id, entry.id);
+                index.ids.insert(engine_id, entry.id);
             }
-            Err(error) => aside.put(entry, error),
+            Err(error) => set_aside.add(entry, error),
         }
     }
-    aside.warn();
+    set_aside.warn();
     Ok(())
 }
 
-/// Makes the queues. Returns their URLs by their names.
-async fn queues_again(engine: &RustackSqs, queues: &[CreateQueueInput]) -> HashMap<String, String> {
+/// Returns the queues' URLs by name.
+async fn recreate_queues(engine: &RustackSqs, queues: &[CreateQueueInput]) -> HashMap<String, String> {
     let mut urls = HashMap::new();
-    let mut bare = Vec::new();
+    let mut without_attributes = Vec::new();
     for queue in queues {
         let mut created = engine.create_queue(queue.clone()).await;
         if created.is_err() {
-            // It may be a value that can be set and not created with, such as the empty policy that takes a policy away.
+            // Some values can be set but not created with, such as the empty policy that removes a
+            // policy.
             let attributes = queue.attributes.iter().filter(|(name, _)| *name == FIFO);
             let attributes = attributes.map(|(name, value)| (name.clone(), value.clone())).collect();
             created = engine.create_queue(CreateQueueInput { attributes, ..queue.clone() }).await;
-            bare.push(queue);
+            without_attributes.push(queue);
         }
         match created {
             Ok(created) => {
@@ -67,24 +69,24 @@ async fn queues_again(engine: &RustackSqs, queues: &[CreateQueueInput]) -> HashM
             Err(error) => tracing::warn!(
                 queue = queue.queue_name,
                 call = "CreateQueue",
-                "the queue {} is set aside with its messages, for CreateQueue cannot be replayed: {}. They stay in the journal and \
-                 are tried at every start: start over with --fresh to be rid of them",
+                "the queue {} is set aside with its messages: CreateQueue cannot be replayed: {}. They stay in the journal \
+                 and are replayed at every start; delete all data with --fresh to drop them",
                 queue.queue_name,
                 error.message
             ),
         }
     }
-    // Once all of them stand: one may name another.
-    for queue in bare {
+    // After all queues exist: a redrive policy refers to another queue.
+    for queue in without_attributes {
         if let Some(url) = urls.get(&queue.queue_name) {
-            attributes_again(engine, queue, url).await;
+            set_attributes(engine, queue, url).await;
         }
     }
     urls
 }
 
-/// Sets a queue's attributes one by one, so that a wrong one keeps no other from being set.
-async fn attributes_again(engine: &RustackSqs, queue: &CreateQueueInput, url: &str) {
+/// Sets a queue's attributes one by one, so that an invalid one does not affect the others.
+async fn set_attributes(engine: &RustackSqs, queue: &CreateQueueInput, url: &str) {
     for (name, value) in queue.attributes.iter().filter(|(name, _)| *name != FIFO) {
         let attributes = HashMap::from([(name.clone(), value.clone())]);
         let set = engine.set_queue_attributes(SetQueueAttributesInput { queue_url: url.to_owned(), attributes }).await;
@@ -92,8 +94,8 @@ async fn attributes_again(engine: &RustackSqs, queue: &CreateQueueInput, url: &s
             tracing::warn!(
                 queue = queue.queue_name,
                 call = "SetQueueAttributes",
-                "the attribute {name}={value:?} of the queue {} is set aside, for SetQueueAttributes cannot be replayed: {}. The \
-                 queue stands without it: set it anew",
+                "the attribute {name}={value:?} of the queue {} is set aside: SetQueueAttributes cannot be replayed: {}. The \
+                 queue works without it; set it again",
                 queue.queue_name,
                 error.message
             );
@@ -101,33 +103,33 @@ async fn attributes_again(engine: &RustackSqs, queue: &CreateQueueInput, url: &s
     }
 }
 
-/// Returns the engine's id of the message.
-async fn send_again(engine: &RustackSqs, entry: &Entry, url: &str, now_ms: u64) -> Result<String, SqsError> {
+/// Returns the engine's message id.
+async fn resend(engine: &RustackSqs, entry: &Entry, url: &str, now_ms: u64) -> Result<String, SqsError> {
     let mut input = for_engine(&entry.input);
     input.queue_url = url.to_owned();
     input.delay_seconds = input.delay_seconds.map(|delay| remaining_delay(delay, entry.sent_ms, now_ms));
     Ok(engine.send_message(input).await?.message_id.unwrap_or_default())
 }
 
-/// Messages that the engine refused, by queue: how many, and the first with the reason.
+/// Messages that the engine refused, by queue: their number, and id and error of the first.
 #[derive(Default)]
-struct Aside(BTreeMap<String, (usize, String, SqsError)>);
+struct SetAside(BTreeMap<String, (usize, String, SqsError)>);
 
-impl Aside {
-    fn put(&mut self, entry: Entry, error: SqsError) {
+impl SetAside {
+    fn add(&mut self, entry: Entry, error: SqsError) {
         self.0.entry(entry.queue).or_insert((0, entry.id, error)).0 += 1;
     }
 
-    /// One line per queue, however many messages there are.
+    /// One log line per queue, not per message.
     fn warn(self) {
         for (queue, (messages, first, error)) in self.0 {
             tracing::warn!(
                 queue,
                 call = "SendMessage",
                 messages,
-                "messages of the queue {queue} are set aside ({messages}, the first is {first}), for SendMessage cannot be \
-                 replayed: {}. They stay in the journal and are tried at every start: change the queue's attributes and start \
-                 again, or purge the queue to be rid of them",
+                "messages of the queue {queue} are set aside ({messages}, the first is {first}): SendMessage cannot be \
+                 replayed: {}. They stay in the journal and are replayed at every start; change the queue's attributes and \
+                 restart, or purge the queue to drop them",
                 error.message
             );
         }
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_queue_stands_without_the_attribute_that_nothing_takes_and_what_has_no_queue_is_kept() {
+    async fn invalid_attribute_is_skipped_and_its_messages_are_kept() {
         let journal = Journal::memory().unwrap();
         let policy = r#"{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:gone","maxReceiveCount":1}"#;
         let attributes = [("VisibilityTimeout", "45"), ("Nonsense", "7"), ("RedrivePolicy", policy)];
@@ -177,12 +179,13 @@ mod tests {
         let input = GetQueueAttributesInput { queue_url: url, attribute_names };
         let found = sqs.inner.engine.get_queue_attributes(input).await.unwrap().attributes;
         assert_eq!((found["VisibilityTimeout"].as_str(), found["RedrivePolicy"].is_empty()), ("45", false));
-        // Its dead-letter queue is gone, so the one that has been received too often waits where it was.
+        // The dead-letter queue is gone, so the message that used up its receives stays in its
+        // queue.
         assert_eq!(found["ApproximateNumberOfMessages"], "2");
-        let ledger = sqs.inner.ledger.lock().await;
-        let kept: Vec<_> = ledger.journal.entries().unwrap().into_iter().map(|entry| (entry.id, entry.queue)).collect();
+        let index = sqs.inner.index.lock().await;
+        let kept: Vec<_> = index.journal.entries().unwrap().into_iter().map(|entry| (entry.id, entry.queue)).collect();
         let expected = [("a", "jobs"), ("b", "no name!"), ("c", "jobs")];
         assert_eq!(kept, expected.map(|(id, queue)| (id.to_owned(), queue.to_owned())));
-        assert_eq!(ledger.journal.queues().unwrap()[0].attributes["Nonsense"], "7");
+        assert_eq!(index.journal.queues().unwrap()[0].attributes["Nonsense"], "7");
     }
 }

@@ -1,4 +1,5 @@
-//! DynamoDB: single writes, transactions and reads on one partition, which is compared whole after each.
+//! DynamoDB: single writes, transactions and reads on one partition, all of which is compared after
+//! each.
 
 use std::collections::HashMap;
 
@@ -30,53 +31,53 @@ pub(crate) enum Operation {
     TransactWriteItems { writes: Vec<Write>, token: Option<usize> },
 }
 
-/// What the next operation is. Transactions come again, with their token and with another's.
+/// Generates operations. Transactions are repeated, with their own token and with another's.
 pub(crate) struct Generator {
-    chance: Rng,
+    rng: Rng,
     sent: Vec<Vec<Write>>,
 }
 
 impl Generator {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { chance: Rng::with_seed(seed), sent: Vec::new() }
+        Self { rng: Rng::with_seed(seed), sent: Vec::new() }
     }
 
     pub(crate) fn operation(&mut self) -> Operation {
-        let chance = &mut self.chance;
-        match chance.u32(0..20) {
+        let rng = &mut self.rng;
+        match rng.u32(0..20) {
             0..8 => {
-                let sk = requests::sort_key(chance);
-                let write = requests::write(chance, sk, false);
-                let all_new = matches!(write, Write::Update { .. }) && chance.bool();
+                let sk = requests::sort_key(rng);
+                let write = requests::write(rng, sk, false);
+                let all_new = matches!(write, Write::Update { .. }) && rng.bool();
                 let returns = if all_new { ReturnValue::AllNew } else { ReturnValue::AllOld };
-                let returns = chance.bool().then_some(returns);
+                let returns = rng.bool().then_some(returns);
                 match write {
                     Write::Put { .. } => Operation::PutItem { write, returns },
                     Write::Update { .. } => Operation::UpdateItem { write, returns },
                     Write::Delete { .. } | Write::Check { .. } => Operation::DeleteItem { write, returns },
                 }
             }
-            8 => Operation::GetItem { key: requests::key(chance) },
+            8 => Operation::GetItem { key: requests::key(rng) },
             9 => Operation::Query {
-                from: requests::sort_key(chance),
-                to: requests::sort_key(chance),
-                limit: chance.bool().then(|| chance.i32(1..4)),
-                backwards: chance.u32(0..4) == 0,
+                from: requests::sort_key(rng),
+                to: requests::sort_key(rng),
+                limit: rng.bool().then(|| rng.i32(1..4)),
+                backwards: rng.u32(0..4) == 0,
             },
             10 => {
-                let keys = (0..chance.usize(1..4)).map(|_| requests::key(chance)).collect();
+                let keys = (0..rng.usize(1..4)).map(|_| requests::key(rng)).collect();
                 Operation::BatchGetItem { keys }
             }
             11 if !self.sent.is_empty() => {
-                // Again what was sent before: a replay, or another request under an old token.
-                let token = chance.usize(0..self.sent.len());
-                let same = chance.bool();
-                let writes = if same { self.sent[token].clone() } else { transaction(chance) };
+                // A replay of an earlier transaction, or a different request under its token.
+                let token = rng.usize(0..self.sent.len());
+                let same = rng.bool();
+                let writes = if same { self.sent[token].clone() } else { transaction(rng) };
                 Operation::TransactWriteItems { writes, token: Some(token) }
             }
             _ => {
-                let writes = transaction(chance);
-                let token = chance.bool().then_some(self.sent.len());
+                let writes = transaction(rng);
+                let token = rng.bool().then_some(self.sent.len());
                 if token.is_some() {
                     self.sent.push(writes.clone());
                 }
@@ -86,28 +87,26 @@ impl Generator {
     }
 }
 
-/// Two to four writes, mostly of different items: two of one are refused.
-fn transaction(chance: &mut Rng) -> Vec<Write> {
-    let first = requests::sort_key(chance);
+/// Two to four writes, mostly of different items: two writes of one item are refused.
+fn transaction(rng: &mut Rng) -> Vec<Write> {
+    let first = requests::sort_key(rng);
     let mut keys = vec![first];
-    for _ in 1..chance.usize(2..5) {
-        let next = requests::sort_key(chance);
-        if !keys.contains(&next) || chance.u32(0..8) == 0 {
+    for _ in 1..rng.usize(2..5) {
+        let next = requests::sort_key(rng);
+        if !keys.contains(&next) || rng.u32(0..8) == 0 {
             keys.push(next);
         }
     }
-    keys.into_iter().map(|sk| requests::write(chance, sk, true)).collect()
+    keys.into_iter().map(|sk| requests::write(rng, sk, true)).collect()
 }
 
-/// One of the two that are compared.
 pub(crate) struct Side {
     clients: Clients,
     table: String,
-    /// Distinguishes the tokens of this sequence from those of all others, which an emulator may still know.
+    /// Prefix of this sequence's tokens: an emulator may still know those of other sequences.
     tokens: String,
 }
 
-/// One side's answer, and its partition after it.
 impl super::Side for Side {
     type Operation = Operation;
 
@@ -116,7 +115,7 @@ impl super::Side for Side {
         Self { clients: clients.clone(), table: table(clients).await, tokens }
     }
 
-    async fn answer(&mut self, operation: &Operation) -> Facts {
+    async fn execute(&mut self, operation: &Operation) -> Facts {
         let mut facts = Facts::new();
         match operation {
             Operation::PutItem { write, returns }
@@ -183,7 +182,7 @@ impl Side {
                 facts.insert("outcome", outcome(&done));
                 match done.map_err(aws_sdk_dynamodb::error::SdkError::into_service_error) {
                     Ok(done) => (done.attributes, None),
-                    Err(PutItemError::ConditionalCheckFailedException(refusal)) => (None, refusal.item),
+                    Err(PutItemError::ConditionalCheckFailedException(error)) => (None, error.item),
                     Err(_) => (None, None),
                 }
             }
@@ -197,7 +196,7 @@ impl Side {
                 facts.insert("outcome", outcome(&done));
                 match done.map_err(aws_sdk_dynamodb::error::SdkError::into_service_error) {
                     Ok(done) => (done.attributes, None),
-                    Err(UpdateItemError::ConditionalCheckFailedException(refusal)) => (None, refusal.item),
+                    Err(UpdateItemError::ConditionalCheckFailedException(error)) => (None, error.item),
                     Err(_) => (None, None),
                 }
             }
@@ -210,11 +209,11 @@ impl Side {
                 facts.insert("outcome", outcome(&done));
                 match done.map_err(aws_sdk_dynamodb::error::SdkError::into_service_error) {
                     Ok(done) => (done.attributes, None),
-                    Err(DeleteItemError::ConditionalCheckFailedException(refusal)) => (None, refusal.item),
+                    Err(DeleteItemError::ConditionalCheckFailedException(error)) => (None, error.item),
                     Err(_) => (None, None),
                 }
             }
-            Write::Check { .. } => panic!("a check stands in transactions only"),
+            Write::Check { .. } => panic!("a condition check exists in transactions only"),
         };
         facts.insert("returned", returned.as_ref().map_or("none".into(), shown));
         facts.insert("old", old.as_ref().map_or("none".into(), shown));
@@ -226,8 +225,8 @@ impl Side {
         let transact = self.clients.dynamodb.transact_write_items().set_transact_items(Some(writes));
         let done = transact.set_client_request_token(token).send().await;
         facts.insert("outcome", outcome(&done));
-        let refusal = done.err().map(aws_sdk_dynamodb::error::SdkError::into_service_error);
-        if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = refusal {
+        let error = done.err().map(aws_sdk_dynamodb::error::SdkError::into_service_error);
+        if let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = error {
             let reasons = cancelled.cancellation_reasons();
             let codes = reasons.iter().map(|reason| reason.code().unwrap_or("(none)")).collect::<Vec<_>>();
             facts.insert("reasons", codes.join(" "));
@@ -274,7 +273,8 @@ impl Side {
 
 type Joined = (Option<String>, Option<HashMap<String, String>>, Option<Row>);
 
-/// A condition's text, and the names and values of it and of the update. Empty maps are refused, so they are left out.
+/// The condition's text, and the names and values of condition and update. Empty maps are refused,
+/// so they are left out.
 fn joined(update: Option<&Expression>, condition: Option<&Expression>) -> Joined {
     let both = || update.into_iter().chain(condition);
     let names = both().flat_map(|part| &part.names).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -284,7 +284,7 @@ fn joined(update: Option<&Expression>, condition: Option<&Expression>) -> Joined
     (text, (!names.is_empty()).then_some(names), (!values.is_empty()).then_some(values))
 }
 
-/// A row in one line, its attributes sorted, with types: `1` and `"1"` are not the same.
+/// A row in one line with sorted attributes and types: `1` and `"1"` differ.
 fn shown(row: &Row) -> String {
     let mut attributes: Vec<String> =
         row.iter().map(|(name, value)| format!("{name}={}", value_shown(value))).collect();

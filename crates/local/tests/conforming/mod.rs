@@ -1,4 +1,4 @@
-//! Two sides that are asked the same, step by step, and what is made of their answers.
+//! Sends the same operations to two sides and compares their responses.
 
 pub(crate) mod dynamodb;
 mod known;
@@ -15,28 +15,29 @@ use everfresh_core::clock::Clock;
 use everfresh_local::engines::Engines;
 use everfresh_local::gateway::{Gateway, Port};
 
-use self::known::Answers;
+use self::known::Responses;
 use crate::support::{embedded, over_http};
 
-/// Set to an emulator's URL to compare with it. Without it the engines are compared with themselves, reached over HTTP.
+/// URL of the emulator to compare with. Without it the engines are compared with themselves over
+/// HTTP.
 const ENDPOINT_VARIABLE: &str = "EVERFRESH_CONFORMANCE_ENDPOINT";
-/// How many sequences each service gets.
+/// Number of sequences per service.
 const SEQUENCES_VARIABLE: &str = "EVERFRESH_CONFORMANCE_SEQUENCES";
-/// The first sequence's seed; the others count up from it.
+/// Seed of the first sequence; the others count up from it.
 const SEED_VARIABLE: &str = "EVERFRESH_CONFORMANCE_SEED";
 
 /// Long enough for a record to be claimed, lost, taken over and completed within one sequence.
 const OPERATIONS: usize = 40;
 
-/// What one side answered, by name: only what is on both sides comparable is in it.
+/// The comparable facts of one side's response, by name.
 pub(crate) type Facts = BTreeMap<&'static str, String>;
 
-/// The embedded engines, and what they are compared with.
+/// The embedded engines and the reference.
 pub(crate) struct Pair {
     pub(crate) ours: Clients,
     pub(crate) theirs: Clients,
     name: String,
-    // Its end would be the other side's.
+    // Serves the reference as long as it is not dropped.
     _gateway: Option<Gateway>,
 }
 
@@ -62,12 +63,12 @@ pub(crate) trait Side: Sized {
 
     async fn new(clients: &Clients) -> Self;
 
-    /// Does it, and tells everything that can be compared.
-    async fn answer(&mut self, operation: &Self::Operation) -> Facts;
+    /// Executes the operation and returns everything that can be compared.
+    async fn execute(&mut self, operation: &Self::Operation) -> Facts;
 }
 
-/// Lets both sides answer every sequence that `operations` makes of a seed.
-pub(crate) async fn alike<S: Side, Next: FnMut() -> S::Operation>(
+/// Runs the sequences that `operations` generates from a seed on both sides.
+pub(crate) async fn compare<S: Side, Next: FnMut() -> S::Operation>(
     service: &'static str,
     operations: impl Fn(u64) -> Next,
 ) {
@@ -79,10 +80,10 @@ pub(crate) async fn alike<S: Side, Next: FnMut() -> S::Operation>(
         let mut next = operations(seed);
         for step in report.steps() {
             let operation = next();
-            let answers = (ours.answer(&operation).await, theirs.answer(&operation).await);
-            match report.compare((seed, step), &operation, &answers.0, &answers.1) {
-                Then::GoOn => {}
-                Then::BeginAnew => (ours, theirs) = sides().await,
+            let facts = (ours.execute(&operation).await, theirs.execute(&operation).await);
+            match report.compare((seed, step), &operation, &facts.0, &facts.1) {
+                Then::Continue => {}
+                Then::Restart => (ours, theirs) = sides().await,
                 Then::Stop => break,
             }
         }
@@ -90,17 +91,17 @@ pub(crate) async fn alike<S: Side, Next: FnMut() -> S::Operation>(
     report.finish();
 }
 
-/// How a sequence goes on after a comparison.
+/// How a sequence continues after a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Then {
-    GoOn,
-    /// On empty tables, buckets and queues: what is stored differs for a known reason, and so would everything that follows.
-    BeginAnew,
-    /// A difference that is not known: it is enough to fail.
+    Continue,
+    /// With empty tables, buckets and queues: the stored state differs for a known reason, and so
+    /// would everything that follows.
+    Restart,
+    /// An unknown difference, which fails the test.
     Stop,
 }
 
-/// Everything that was compared.
 pub(crate) struct Report {
     service: &'static str,
     other: String,
@@ -117,47 +118,44 @@ impl Report {
         Self { service, other: pair.name.clone(), sequences: 0, operations: 0, refused: 0, known, unknown }
     }
 
-    /// The seeds of this run.
-    pub(crate) fn seeds(&self, usual: u64) -> impl Iterator<Item = u64> + use<> {
-        let number = |variable, otherwise| {
-            std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a whole number"))
-        };
+    pub(crate) fn seeds(&self, default: u64) -> impl Iterator<Item = u64> + use<> {
+        let number =
+            |variable, default| std::env::var(variable).map_or(default, |text| text.parse().expect("a whole number"));
         let first = number(SEED_VARIABLE, 1);
-        first..first + number(SEQUENCES_VARIABLE, usual)
+        first..first + number(SEQUENCES_VARIABLE, default)
     }
 
-    /// The steps of a sequence.
     pub(crate) fn steps(&mut self) -> std::ops::Range<usize> {
         self.sequences += 1;
         0..OPERATIONS
     }
 
-    /// Compares what both sides answered to one operation.
+    /// Compares both sides' facts of one operation.
     pub(crate) fn compare(&mut self, at: (u64, usize), operation: &dyn Debug, ours: &Facts, theirs: &Facts) -> Then {
         self.operations += 1;
         self.refused += usize::from(ours.get("outcome").is_some_and(|outcome| outcome != "ok"));
         let shown = format!("{operation:?}");
-        // `Put { item: … }` is a `Put`.
+        // `Put { item: … }` → `Put`
         let name: String = shown.chars().take_while(char::is_ascii_alphanumeric).collect();
-        let mut then = Then::GoOn;
-        // The outcome comes first: who does what another refuses differs in everything else too.
+        let mut then = Then::Continue;
+        // The outcome comes first: if only one side refuses, all other facts differ too.
         let rest = ours.keys().chain(theirs.keys()).copied().filter(|fact| *fact != "outcome");
         for fact in std::iter::once("outcome").chain(rest.collect::<BTreeSet<_>>()) {
-            let said = |facts: &Facts| facts.get(fact).cloned().unwrap_or("(nothing)".to_owned());
-            let (ours, theirs) = (said(ours), said(theirs));
+            let value = |facts: &Facts| facts.get(fact).cloned().unwrap_or("(nothing)".to_owned());
+            let (ours, theirs) = (value(ours), value(theirs));
             if ours == theirs {
                 continue;
             }
-            let answers = Answers { operation: &shown, ours: &ours, theirs: &theirs };
-            let Some(reason) = known::reason(self.service, &name, fact, answers) else {
+            let responses = Responses { operation: &shown, ours: &ours, theirs: &theirs };
+            let Some(reason) = known::reason(self.service, &name, fact, responses) else {
                 let first =
                     format!("seed {}, step {}: {shown}\n      embedded: {ours}\n      other:    {theirs}", at.0, at.1);
                 self.unknown.entry((name, fact)).or_insert((0, first)).0 += 1;
                 return Then::Stop;
             };
             *self.known.entry(reason).or_default() += 1;
-            if known::leaves_traces(fact) {
-                then = Then::BeginAnew;
+            if known::affects_state(fact) {
+                then = Then::Restart;
             }
             if fact == "outcome" {
                 break;
@@ -166,7 +164,7 @@ impl Report {
         then
     }
 
-    /// Prints the figures. Panics if something differs that is not known to.
+    /// Prints the counts. Panics if there is an unknown difference.
     pub(crate) fn finish(self) {
         let Self { service, other, sequences, operations, refused, known, unknown } = self;
         let differences: usize = known.values().sum();
@@ -185,7 +183,7 @@ impl Report {
     }
 }
 
-/// What became of a call, in one word: `ok`, or the service's code for the refusal.
+/// `ok`, or the service's error code.
 pub(crate) fn outcome<T, E: ProvideErrorMetadata + Debug>(
     result: &Result<T, SdkError<E, aws_smithy_runtime_api::client::orchestrator::HttpResponse>>,
 ) -> String {
@@ -193,7 +191,7 @@ pub(crate) fn outcome<T, E: ProvideErrorMetadata + Debug>(
         Ok(_) => "ok".to_owned(),
         Err(error) => match (error.code(), error.raw_response()) {
             (Some(code), _) => code.to_owned(),
-            // A HEAD and a 304 have no body that could name a code.
+            // Responses to HEAD and 304 have no body with a code.
             (None, Some(response)) => response.status().as_u16().to_string(),
             (None, None) => format!("{error:?}"),
         },

@@ -1,4 +1,4 @@
-//! S3: conditional writes and reads of few keys, and the listing after each.
+//! S3: conditional writes and reads of few keys, and a listing after each.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::{Facts, outcome};
 use crate::support::bucket;
 
-/// ETags that a request may name: one that was right at some time, or one that never is.
+/// ETags of a request: that of some body, one that never matches, or `*`.
 #[derive(Clone, Debug)]
 pub(crate) enum Tag {
     OfBody(String),
@@ -23,18 +23,18 @@ pub(crate) enum Operation {
         key: String,
         body: String,
         metadata: Vec<(&'static str, &'static str)>,
-        when: Option<Tag>,
-        is: Option<Tag>,
+        if_none_match: Option<Tag>,
+        if_match: Option<Tag>,
     },
     GetObject {
         key: String,
-        none_match: Option<Tag>,
-        is: Option<Tag>,
+        if_none_match: Option<Tag>,
+        if_match: Option<Tag>,
         range: Option<&'static str>,
     },
     HeadObject {
         key: String,
-        none_match: Option<Tag>,
+        if_none_match: Option<Tag>,
     },
     DeleteObject {
         key: String,
@@ -48,38 +48,38 @@ pub(crate) enum Operation {
 const KEYS: [&str; 5] = ["acme/1", "acme/2/ü b+c%2F", "acme/2", "globex/1", "x"];
 const BODIES: [&str; 4] = ["", "one", "two", "<html>three</html>"];
 
-pub(crate) fn operation(chance: &mut Rng) -> Operation {
-    let key = chance.choice(KEYS).unwrap().to_owned();
-    let body = chance.choice(BODIES).unwrap().to_owned();
-    let tag = |chance: &mut Rng| match chance.u32(0..5) {
+pub(crate) fn operation(rng: &mut Rng) -> Operation {
+    let key = rng.choice(KEYS).unwrap().to_owned();
+    let body = rng.choice(BODIES).unwrap().to_owned();
+    let tag = |rng: &mut Rng| match rng.u32(0..5) {
         0 => Tag::Another,
         1 => Tag::Any,
-        _ => Tag::OfBody(chance.choice(BODIES).unwrap().to_owned()),
+        _ => Tag::OfBody(rng.choice(BODIES).unwrap().to_owned()),
     };
-    match chance.u32(0..12) {
+    match rng.u32(0..12) {
         0..4 => {
             let all = [("status", "200"), ("everfresh-version", "0001-a"), ("plain", "a b; c=\"d\"")];
-            let metadata = all.into_iter().filter(|_| chance.bool()).collect();
-            let (when, is) = match chance.u32(0..4) {
+            let metadata = all.into_iter().filter(|_| rng.bool()).collect();
+            let (if_none_match, if_match) = match rng.u32(0..4) {
                 0..2 => (Some(Tag::Any), None),
-                2 => (None, Some(tag(chance)).filter(|tag| !matches!(tag, Tag::Any))),
+                2 => (None, Some(tag(rng)).filter(|tag| !matches!(tag, Tag::Any))),
                 _ => (None, None),
             };
-            Operation::PutObject { key, body, metadata, when, is }
+            Operation::PutObject { key, body, metadata, if_none_match, if_match }
         }
         4..8 => Operation::GetObject {
             key,
-            none_match: chance.bool().then(|| tag(chance)),
-            is: (chance.u32(0..4) == 0).then(|| tag(chance)),
-            range: (chance.u32(0..4) == 0)
-                .then(|| chance.choice(["bytes=0-1", "bytes=1-", "bytes=-2", "bytes=99-"]))
+            if_none_match: rng.bool().then(|| tag(rng)),
+            if_match: (rng.u32(0..4) == 0).then(|| tag(rng)),
+            range: (rng.u32(0..4) == 0)
+                .then(|| rng.choice(["bytes=0-1", "bytes=1-", "bytes=-2", "bytes=99-"]))
                 .flatten(),
         },
-        8 => Operation::HeadObject { key, none_match: chance.bool().then(|| tag(chance)) },
+        8 => Operation::HeadObject { key, if_none_match: rng.bool().then(|| tag(rng)) },
         9..11 => Operation::DeleteObject { key },
         _ => Operation::ListObjectsV2 {
-            prefix: chance.choice(["", "acme/", "acme/2", "nobody/"]).unwrap(),
-            page: chance.i32(1..4),
+            prefix: rng.choice(["", "acme/", "acme/2", "missing/"]).unwrap(),
+            page: rng.i32(1..4),
         },
     }
 }
@@ -87,7 +87,7 @@ pub(crate) fn operation(chance: &mut Rng) -> Operation {
 pub(crate) struct Side {
     clients: Clients,
     bucket: String,
-    /// What the side calls each body.
+    /// ETag of each body on this side.
     etags: BTreeMap<String, String>,
 }
 
@@ -106,24 +106,26 @@ impl super::Side for Side {
         Self { clients: clients.clone(), bucket, etags }
     }
 
-    async fn answer(&mut self, operation: &Operation) -> Facts {
+    async fn execute(&mut self, operation: &Operation) -> Facts {
         let mut facts = Facts::new();
         let s3 = &self.clients.s3;
         match operation {
-            Operation::PutObject { key, body, metadata, when, is } => {
+            Operation::PutObject { key, body, metadata, if_none_match, if_match } => {
                 let mut put = s3.put_object().bucket(&self.bucket).key(key).content_type("text/html; charset=utf-8");
                 for (name, value) in metadata {
                     put = put.metadata(*name, *value);
                 }
                 let put = put.cache_control("max-age=5").body(body.clone().into_bytes().into());
-                let put = put.set_if_none_match(self.tag(when.as_ref())).set_if_match(self.tag(is.as_ref()));
+                let put =
+                    put.set_if_none_match(self.tag(if_none_match.as_ref())).set_if_match(self.tag(if_match.as_ref()));
                 let done = put.send().await;
                 facts.insert("outcome", outcome(&done));
                 facts.insert("etag", done.ok().and_then(|done| done.e_tag).unwrap_or_default());
             }
-            Operation::GetObject { key, none_match, is, range } => {
+            Operation::GetObject { key, if_none_match, if_match, range } => {
                 let get = s3.get_object().bucket(&self.bucket).key(key).set_range(range.map(str::to_owned));
-                let get = get.set_if_none_match(self.tag(none_match.as_ref())).set_if_match(self.tag(is.as_ref()));
+                let get =
+                    get.set_if_none_match(self.tag(if_none_match.as_ref())).set_if_match(self.tag(if_match.as_ref()));
                 let got = get.send().await;
                 facts.insert("outcome", outcome(&got));
                 if let Ok(got) = got {
@@ -134,9 +136,9 @@ impl super::Side for Side {
                     facts.insert("body", String::from_utf8(body).unwrap());
                 }
             }
-            Operation::HeadObject { key, none_match } => {
+            Operation::HeadObject { key, if_none_match } => {
                 let head = s3.head_object().bucket(&self.bucket).key(key);
-                let got = head.set_if_none_match(self.tag(none_match.as_ref())).send().await;
+                let got = head.set_if_none_match(self.tag(if_none_match.as_ref())).send().await;
                 facts.insert("outcome", outcome(&got));
                 if let Ok(got) = got {
                     facts.insert("headers", headers(got.content_type(), got.cache_control(), got.e_tag()));
@@ -166,7 +168,7 @@ impl Side {
         })
     }
 
-    /// The keys with sizes and ETags, page by page.
+    /// Keys with sizes and ETags, page by page.
     async fn listing(&self, prefix: &str, page: i32) -> String {
         let pages = self.clients.s3.list_objects_v2().bucket(&self.bucket).prefix(prefix).into_paginator();
         let pages = pages.page_size(page).send().collect::<Result<Vec<_>, _>>().await.unwrap();

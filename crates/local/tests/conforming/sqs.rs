@@ -1,5 +1,6 @@
-//! SQS: what is sent, hidden, shown again, deleted and given up. Order is nobody's promise, so only sets are compared; and no step
-//! waits for a clock: a message is hidden for longer than the suite runs, and shown again by a change to zero.
+//! SQS: sends, receives, visibility changes, deletes and dead letters. SQS guarantees no order, so
+//! only sets are compared. No step waits: a message is hidden for longer than the suite runs, and
+//! made visible by a change to zero.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,6 @@ use fastrand::Rng;
 use super::{Facts, outcome};
 use crate::support::unique;
 
-/// A message is received so often before it goes to the dead letters.
 const MAX_RECEIVES: u32 = 3;
 
 #[derive(Clone, Debug)]
@@ -23,14 +23,16 @@ pub(crate) enum Operation {
         attributes: Vec<(&'static str, &'static str)>,
         delayed: bool,
     },
-    /// Until nothing more comes: what is not hidden comes again until it is a dead letter.
+    /// Repeated until the queue is empty: a message that is not hidden is received again until it
+    /// is a dead letter.
     ReceiveMessage {
         hidden: bool,
     },
-    /// Of the messages in hand, by their number, each for ever or for no time; and perhaps one that is in nobody's hand.
+    /// Index of a held message, and whether to hide it or make it visible; and perhaps an invalid
+    /// receipt handle.
     ChangeMessageVisibilityBatch {
         changes: Vec<(usize, bool)>,
-        nonsense: bool,
+        invalid_receipt: bool,
     },
     DeleteMessage {
         held: usize,
@@ -39,33 +41,33 @@ pub(crate) enum Operation {
 }
 
 pub(crate) struct Generator {
-    chance: Rng,
+    rng: Rng,
     sent: usize,
 }
 
 impl Generator {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { chance: Rng::with_seed(seed), sent: 0 }
+        Self { rng: Rng::with_seed(seed), sent: 0 }
     }
 
     pub(crate) fn operation(&mut self) -> Operation {
-        let chance = &mut self.chance;
-        match chance.u32(0..12) {
+        let rng = &mut self.rng;
+        match rng.u32(0..12) {
             0..4 => {
                 self.sent += 1;
                 let all = [("producer", "blog"), ("trace", "a-b"), ("words", "ü \"quoted\" <b>")];
                 Operation::SendMessage {
-                    body: format!("{} ü & <{}>", self.sent, "x".repeat(chance.usize(0..50))),
-                    attributes: all.into_iter().filter(|_| chance.bool()).collect(),
-                    delayed: chance.u32(0..10) == 0,
+                    body: format!("{} ü & <{}>", self.sent, "x".repeat(rng.usize(0..50))),
+                    attributes: all.into_iter().filter(|_| rng.bool()).collect(),
+                    delayed: rng.u32(0..10) == 0,
                 }
             }
-            4..7 => Operation::ReceiveMessage { hidden: chance.u32(0..4) != 0 },
+            4..7 => Operation::ReceiveMessage { hidden: rng.u32(0..4) != 0 },
             7..10 => {
-                let changes = (0..chance.usize(1..6)).map(|_| (chance.usize(..), chance.u32(0..4) == 0)).collect();
-                Operation::ChangeMessageVisibilityBatch { changes, nonsense: chance.u32(0..8) == 0 }
+                let changes = (0..rng.usize(1..6)).map(|_| (rng.usize(..), rng.u32(0..4) == 0)).collect();
+                Operation::ChangeMessageVisibilityBatch { changes, invalid_receipt: rng.u32(0..8) == 0 }
             }
-            10 => Operation::DeleteMessage { held: chance.usize(..) },
+            10 => Operation::DeleteMessage { held: rng.usize(..) },
             _ => Operation::ReceiveDeadLetters,
         }
     }
@@ -75,7 +77,7 @@ pub(crate) struct Side {
     clients: Clients,
     queue: String,
     dead_letters: String,
-    /// The last receipt of each message that is in hand, by body.
+    /// Last receipt handle of each message in flight, by body.
     held: BTreeMap<String, String>,
 }
 
@@ -97,7 +99,7 @@ impl super::Side for Side {
         Self { clients: clients.clone(), queue, dead_letters, held: BTreeMap::new() }
     }
 
-    async fn answer(&mut self, operation: &Operation) -> Facts {
+    async fn execute(&mut self, operation: &Operation) -> Facts {
         let mut facts = Facts::new();
         let sqs = self.clients.sqs.clone();
         match operation {
@@ -123,8 +125,8 @@ impl super::Side for Side {
                     self.held.extend(receipts);
                 }
             }
-            Operation::ChangeMessageVisibilityBatch { changes, nonsense } => {
-                self.change(changes, *nonsense, &mut facts).await;
+            Operation::ChangeMessageVisibilityBatch { changes, invalid_receipt } => {
+                self.change(changes, *invalid_receipt, &mut facts).await;
             }
             Operation::DeleteMessage { held } => {
                 if let Some(body) = self.pick(*held) {
@@ -145,21 +147,21 @@ impl super::Side for Side {
 }
 
 impl Side {
-    /// The same message on both sides, for both hold the same ones.
+    /// The same message on both sides, because both hold the same ones.
     fn pick(&self, number: usize) -> Option<String> {
         let bodies: Vec<&String> = self.held.keys().collect();
         (!bodies.is_empty()).then(|| bodies[number % bodies.len()].clone())
     }
 
-    async fn change(&mut self, changes: &[(usize, bool)], nonsense: bool, facts: &mut Facts) {
+    async fn change(&mut self, changes: &[(usize, bool)], invalid_receipt: bool, facts: &mut Facts) {
         let chosen: BTreeMap<String, bool> =
             changes.iter().filter_map(|(number, hidden)| Some((self.pick(*number)?, *hidden))).collect();
         let mut entries: Vec<_> = chosen
             .iter()
             .map(|(body, hidden)| entry(body.split(' ').next().unwrap(), &self.held[body], *hidden))
             .collect();
-        if nonsense {
-            entries.push(entry("nonsense", "no-receipt-at-all", false));
+        if invalid_receipt {
+            entries.push(entry("invalid", "not-a-receipt-handle", false));
         }
         let change = self.clients.sqs.change_message_visibility_batch().queue_url(&self.queue);
         let changed = change.set_entries(Some(entries)).send().await;
@@ -172,7 +174,7 @@ impl Side {
                 changed.failed().iter().map(|entry| format!("{} {}", entry.id(), entry.code())).collect();
             failed.sort_unstable();
             facts.insert("failed", failed.join(" "));
-            // A receipt of a message that is back in the queue is worth what the service pleases.
+            // What the receipt handle of a visible message does is unspecified.
             self.held.retain(|body, _| chosen.get(body).is_none_or(|hidden| *hidden));
         }
     }
@@ -209,7 +211,7 @@ fn entry(id: &str, receipt: &str, hidden: bool) -> ChangeMessageVisibilityBatchR
     entry.visibility_timeout(if hidden { 900 } else { 0 }).build().unwrap()
 }
 
-/// A message without what is each side's own: its id, its receipt and its times.
+/// A message without id, receipt handle and timestamps, which differ between the sides.
 fn shown(message: &Message) -> String {
     let attributes = message.message_attributes().into_iter().flatten();
     let attributes: BTreeMap<_, _> = attributes.map(|(name, value)| (name, value.string_value())).collect();

@@ -1,4 +1,4 @@
-//! What the suites share: clients for the embedded engines, or for another emulator when a variable names one.
+//! Clients of the embedded engines, or of another emulator if a variable names one.
 #![allow(dead_code, reason = "each suite uses its part")]
 
 use std::collections::HashMap;
@@ -13,10 +13,9 @@ use everfresh_local::faults::Faults;
 use everfresh_local::in_process::InProcess;
 use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY};
 
-/// Set to an emulator's URL to run the suite against it instead of the embedded engines.
+/// URL of an emulator to run the suites against instead of the embedded engines.
 pub(crate) const ENDPOINT_VARIABLE: &str = "EVERFRESH_TEST_ENDPOINT";
 
-/// Clients of whatever answers there.
 pub(crate) fn over_http(endpoint: String) -> Clients {
     Clients::explicit(Explicit {
         http: plain_http_client(),
@@ -38,12 +37,12 @@ pub(crate) async fn clients() -> Clients {
     }
 }
 
-/// A way to new engines in memory, without faults so far.
+/// New engines in memory, without faults so far.
 pub(crate) async fn embedded() -> InProcess {
     InProcess::new(Engines::memory(Clock::system()).await.unwrap(), Faults::none())
 }
 
-/// A name that no other test has, also on an emulator that is shared.
+/// A name that no other test uses, also on a shared emulator.
 pub(crate) fn unique(what: &str) -> String {
     format!("{what}-{}", uuid::Uuid::new_v4().simple())
 }
@@ -60,7 +59,7 @@ pub(crate) fn item(pairs: &[(&str, AttributeValue)]) -> HashMap<String, Attribut
     pairs.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
-/// A new table with the keys that Everfresh's has.
+/// A new table with Everfresh's keys.
 pub(crate) async fn table(clients: &Clients) -> String {
     let name = unique("table");
     let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap();

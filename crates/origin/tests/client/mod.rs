@@ -1,4 +1,4 @@
-//! What the suites request.
+//! Requests and clients of the tests.
 #![allow(dead_code, reason = "each suite uses its part")]
 
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use everfresh_core::render::RenderFailure;
 use everfresh_origin::{OriginRequest, OriginTimeouts, Origins};
 use everfresh_testing::Server;
 
-/// Far longer than anything here takes.
+/// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Short, for tests that wait it out.
@@ -19,7 +19,6 @@ pub(crate) const SHORT: Duration = Duration::from_millis(300);
 
 pub(crate) static ACME: LazyLock<Tenant> = LazyLock::new(|| Tenant::parse("acme").unwrap());
 
-/// A page of acme's.
 pub(crate) fn page() -> OriginRequest<'static> {
     OriginRequest {
         tenant: &ACME,
@@ -35,16 +34,16 @@ pub(crate) fn origin(url: &str) -> HttpOrigin {
     HttpOrigin::parse(url).unwrap()
 }
 
-/// As a developer's machine has them: the servers of these tests are on loopback. Kept connections need no rest.
+/// With loopback enabled, where the test servers are, and immediate reuse of connections.
 pub(crate) fn origins() -> Origins {
-    with(OriginTimeouts { quiet: Duration::ZERO, ..OriginTimeouts::default() })
+    with(OriginTimeouts { min_idle: Duration::ZERO, ..OriginTimeouts::default() })
 }
 
 pub(crate) fn with(timeouts: OriginTimeouts) -> Origins {
     Origins::new(timeouts).with_loopback()
 }
 
-/// The page, by new connections.
+/// Fetches with a new pool.
 pub(crate) async fn fetch(server: &Server, request: OriginRequest<'_>) -> Result<Rendered, RenderFailure> {
     origins().fetch(&origin(&server.url()), request).await
 }

@@ -1,4 +1,4 @@
-//! Origins that answer: what is asked, and what is passed on to the gate.
+//! Complete responses: the request that is sent, and what is passed on to the gate.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod client;
@@ -12,8 +12,8 @@ use http::header::{HeaderName, HeaderValue};
 
 use self::client::{fetch, origin, origins, page};
 
-async fn answer_of(answer: &str) -> Rendered {
-    fetch(&Server::says(answer).await, page()).await.unwrap()
+async fn fetch_response(response: &str) -> Rendered {
+    fetch(&Server::says(response).await, page()).await.unwrap()
 }
 
 fn header<'r>(rendered: &'r Rendered, name: &str) -> Option<&'r str> {
@@ -21,9 +21,9 @@ fn header<'r>(rendered: &'r Rendered, name: &str) -> Option<&'r str> {
 }
 
 #[tokio::test]
-async fn a_page_arrives_with_its_status_headers_and_length() {
-    let answer = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\nX-Other: 1\r\n\r\nhello";
-    let rendered = answer_of(answer).await;
+async fn page_has_status_headers_and_length() {
+    let response = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\nX-Other: 1\r\n\r\nhello";
+    let rendered = fetch_response(response).await;
     assert_eq!((rendered.status, &rendered.body[..]), (200, &b"hello"[..]));
     assert_eq!(rendered.declared_bytes, Some(5));
     assert_eq!(header(&rendered, "content-type"), Some("text/html"));
@@ -31,7 +31,7 @@ async fn a_page_arrives_with_its_status_headers_and_length() {
 }
 
 #[tokio::test]
-async fn the_request_carries_the_canonical_path_and_fixed_headers_only() {
+async fn request_has_canonical_path_and_fixed_headers_only() {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     fetch(&origin, page()).await.unwrap();
     let request = origin.requests().remove(0);
@@ -52,7 +52,7 @@ async fn the_request_carries_the_canonical_path_and_fixed_headers_only() {
 
 #[tokio::test]
 async fn errors_and_redirects_are_passed_on_and_not_followed() {
-    for (answer, status) in [
+    for (response, status) in [
         ("HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops", 500),
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone", 404),
         ("HTTP/1.1 301 Moved\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", 301),
@@ -61,43 +61,43 @@ async fn errors_and_redirects_are_passed_on_and_not_followed() {
         ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200),
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200),
     ] {
-        let origin = Server::says(answer).await;
+        let origin = Server::says(response).await;
         let rendered = fetch(&origin, page()).await.unwrap();
         assert_eq!(rendered.status, status);
-        assert_eq!(origin.requests().len(), 1, "{answer}");
+        assert_eq!(origin.requests().len(), 1, "{response}");
     }
 }
 
 #[tokio::test]
-async fn a_redirect_keeps_its_location() {
-    let rendered = answer_of("HTTP/1.1 301 Moved\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n").await;
+async fn redirect_keeps_its_location() {
+    let rendered = fetch_response("HTTP/1.1 301 Moved\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n").await;
     assert_eq!(header(&rendered, "location"), Some("/elsewhere"));
 }
 
 #[tokio::test]
-async fn chunks_are_put_together() {
+async fn chunks_are_joined() {
     let rendered =
-        answer_of("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n").await;
+        fetch_response("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n").await;
     assert_eq!(&rendered.body[..], b"hello");
     assert_eq!(rendered.declared_bytes, None);
 }
 
 #[tokio::test]
-async fn a_body_without_length_ends_with_the_connection() {
-    let rendered = answer_of("HTTP/1.1 200 OK\r\n\r\nhello").await;
+async fn body_without_length_ends_with_the_connection() {
+    let rendered = fetch_response("HTTP/1.1 200 OK\r\n\r\nhello").await;
     assert_eq!(&rendered.body[..], b"hello");
     assert_eq!(rendered.declared_bytes, None);
 }
 
 #[tokio::test]
-async fn a_stored_header_that_is_no_utf_8_cannot_be_published() {
+async fn stored_header_that_is_not_utf_8_is_refused() {
     let origin = Server::says(*b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\nContent-Length: 2\r\n\r\nok").await;
     let rendered = fetch(&origin, page()).await.unwrap();
     assert_eq!(Artifact::new(rendered), Err(HeaderError::BadValue { name: "content-type" }));
 }
 
 #[tokio::test]
-async fn other_headers_that_are_no_utf_8_do_no_harm() {
+async fn other_headers_that_are_not_utf_8_are_harmless() {
     let origin = Server::says(*b"HTTP/1.1 200 OK\r\nX-Note: \xe9\xff, private\r\nContent-Length: 2\r\n\r\nok").await;
     let rendered = fetch(&origin, page()).await.unwrap();
     assert_eq!(header(&rendered, "x-note"), Some("\u{fffd}\u{fffd}, private"));
@@ -105,13 +105,13 @@ async fn other_headers_that_are_no_utf_8_do_no_harm() {
 }
 
 #[tokio::test]
-async fn a_body_of_exactly_the_cap_passes() {
+async fn body_of_exactly_the_limit_is_accepted() {
     let origin = Server::says("HTTP/1.1 200 OK\r\n\r\nhello").await;
     let rendered = fetch(&origin, OriginRequest { max_bytes: 5, ..page() }).await.unwrap();
     assert_eq!(&rendered.body[..], b"hello");
 }
 
-/// The lines of the HTTP request that one with these headers becomes, sorted, without the first.
+/// Header lines of the HTTP request with these extra headers, sorted.
 async fn sent_with(headers: &[(&'static str, &'static str)]) -> Vec<String> {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let header = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -124,7 +124,7 @@ async fn sent_with(headers: &[(&'static str, &'static str)]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn more_headers_are_passed_on_and_replace_what_describes_the_reader() {
+async fn extra_headers_are_sent_and_replace_defaults() {
     let sent =
         sent_with(&[("cookie", "preview=1"), ("cookie", "draft=2"), ("user-agent", "curl"), ("accept", "*/*")]).await;
     let expected = [
@@ -139,7 +139,7 @@ async fn more_headers_are_passed_on_and_replace_what_describes_the_reader() {
 }
 
 #[tokio::test]
-async fn more_headers_change_neither_the_site_nor_the_connection() {
+async fn extra_headers_change_neither_host_nor_connection() {
     let plain = sent_with(&[]).await;
     let hostile = [
         ("host", "evil.example"),
@@ -159,10 +159,10 @@ async fn more_headers_change_neither_the_site_nor_the_connection() {
 }
 
 #[tokio::test]
-async fn what_is_no_path_or_no_host_is_refused_and_never_sent() {
+async fn invalid_path_or_host_is_refused_before_sending() {
     let origin = Server::says("").await;
-    let other_targets = ["", "*", "products", "http://evil.example/", "evil.example:443", "/a b", "/a\r\nx: y"];
-    for path in other_targets {
+    let invalid_paths = ["", "*", "products", "http://evil.example/", "evil.example:443", "/a b", "/a\r\nx: y"];
+    for path in invalid_paths {
         let refused = fetch(&origin, OriginRequest { path, ..page() }).await.unwrap_err();
         assert!(matches!(refused, RenderFailure::Forbidden(_)), "{path}: {refused:?}");
     }
@@ -172,7 +172,7 @@ async fn what_is_no_path_or_no_host_is_refused_and_never_sent() {
 }
 
 #[tokio::test]
-async fn without_keep_alive_the_origin_is_told_to_close() {
+async fn without_keep_alive_connection_close_is_sent() {
     let server = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let mut once = origin(&server.url());
     once.keep_alive = false;

@@ -1,4 +1,4 @@
-//! A message made ready for its queue, once: every attempt sends the same bytes.
+//! A message prepared for its queue. Prepared once, so that every attempt sends the same bytes.
 
 use std::collections::HashMap;
 
@@ -10,45 +10,46 @@ use crate::attributes;
 use crate::key::IdempotencyKey;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, MessageError, Reason};
 
-/// The data type of every attribute.
-const TEXT: &str = "String";
+/// Data type of every attribute.
+const DATA_TYPE: &str = "String";
 
 #[derive(Clone, Debug)]
-pub(super) struct Parcel {
-    /// Where to.
+pub(super) struct OutboundMessage {
+    /// URL of the queue.
     pub(super) queue: String,
     pub(super) body: String,
-    /// Fair queueing: one tenant's flood does not hold up another's single wish.
+    /// The tenant, for SQS fair queues: one tenant's backlog does not delay another tenant's
+    /// message.
     pub(super) group: String,
     pub(super) attributes: HashMap<String, MessageAttributeValue>,
     pub(super) system_attributes: Option<HashMap<MessageSystemAttributeNameForSends, MessageSystemAttributeValue>>,
-    /// What the queue counts against its limit.
+    /// Size that SQS counts against its limit.
     pub(super) bytes: usize,
-    /// The key in the body.
+    /// Key in the body.
     key: Option<IdempotencyKey>,
 }
 
 impl Sender {
-    pub(super) fn parcel(&self, message: &Message, beside: &[(&str, &str)]) -> Result<Parcel, SendError> {
+    pub(super) fn outbound(&self, message: &Message, extra: &[(&str, &str)]) -> Result<OutboundMessage, SendError> {
         let mut message = message.clone();
-        // In the body, where the published schema has it. The attribute would do, but it is a rejection's mark.
+        // In the body, as in the published schema. The key attribute marks a rejected message.
         if message.idempotency_key.is_none() && self.retry.is_some() {
             message.idempotency_key = Some(IdempotencyKey::generate());
         }
         let body = message.to_json()?;
         let contract = message::VERSION.to_string();
-        let mut told = vec![(attributes::CONTRACT, contract.as_str())];
+        let mut texts = vec![(attributes::CONTRACT, contract.as_str())];
         if let Some((name, version)) = &self.producer {
-            told.extend([(attributes::PRODUCER, name.as_str()), (attributes::VERSION, version.as_str())]);
+            texts.extend([(attributes::PRODUCER, name.as_str()), (attributes::VERSION, version.as_str())]);
         }
-        told.extend(self.trace.attributes());
-        told.extend(beside);
+        texts.extend(self.trace.attributes());
+        texts.extend(extra);
         let mut bytes = body.len();
         let mut attributes = HashMap::new();
-        for (name, value) in told {
-            bytes += name.len() + TEXT.len() + value.len();
-            let value = MessageAttributeValue::builder().data_type(TEXT).string_value(value).build();
-            // Built from its required field, so it is always there.
+        for (name, value) in texts {
+            bytes += name.len() + DATA_TYPE.len() + value.len();
+            let value = MessageAttributeValue::builder().data_type(DATA_TYPE).string_value(value).build();
+            // Building cannot fail: the required field is set.
             attributes.extend(value.ok().map(|value| (name.to_owned(), value)));
         }
         if bytes > MAX_MESSAGE_BYTES {
@@ -58,7 +59,7 @@ impl Sender {
             Reason::Changed | Reason::Expired => &self.queues.main,
             Reason::Prewarm => &self.queues.low_priority,
         };
-        Ok(Parcel {
+        Ok(OutboundMessage {
             queue: queue.clone(),
             body,
             attributes,
@@ -70,27 +71,27 @@ impl Sender {
     }
 }
 
-impl Parcel {
-    /// What the queue's answer to this parcel means.
+impl OutboundMessage {
     pub(super) fn sent(&self, message_id: Option<String>) -> Result<Sent, Failure> {
-        let message_id = message_id.ok_or_else(|| Failure::passing("the queue gave no message id"))?;
+        let message_id = message_id.ok_or_else(|| Failure::transient("SQS returned no message id"))?;
         let key = match &self.key {
             Some(key) => key.clone(),
-            // Not repeated: the message is there, and has no name under which a second one would be the same wish.
+            // Not retried: the message is in the queue, and without a key a second copy would be
+            // another request.
             None => IdempotencyKey::parse(&message_id)
-                .map_err(|error| Failure::lasting(format!("the queue's message id {error}")))?,
+                .map_err(|error| Failure::permanent(format!("the SQS message id {error}")))?,
         };
         Ok(Sent { message_id, key })
     }
 
-    /// What the caller is told when nothing more is tried.
     pub(super) fn failed(&self, failure: Failure) -> SendError {
         SendError::Queue { queue: self.queue.clone(), why: failure.why, key: self.key.clone() }
     }
 }
 
-/// X-Ray's own place: SQS and Lambda read it there, and it counts neither as an attribute nor as bytes.
+/// System attribute for X-Ray. SQS and Lambda read it, and it counts neither against the number of
+/// attributes nor against the message size.
 fn trace_header(header: &str) -> Option<HashMap<MessageSystemAttributeNameForSends, MessageSystemAttributeValue>> {
-    let value = MessageSystemAttributeValue::builder().data_type(TEXT).string_value(header).build().ok()?;
+    let value = MessageSystemAttributeValue::builder().data_type(DATA_TYPE).string_value(header).build().ok()?;
     Some(HashMap::from([(MessageSystemAttributeNameForSends::AwsTraceHeader, value)]))
 }

@@ -1,4 +1,4 @@
-//! What came back, read to its end or to the cap.
+//! Reads the response to its end, up to the size limit.
 
 use bytes::{Bytes, BytesMut};
 use everfresh_core::domain::artifact::Rendered;
@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 use crate::error::OriginError;
 
-/// Reads an answer whose head has arrived.
+/// Reads a response whose head has arrived.
 pub(crate) async fn read(response: Response<Incoming>, max_bytes: u64) -> Result<Rendered, RenderFailure> {
     let (head, body) = response.into_parts();
     check_transfer_coding(&head.headers)?;
@@ -19,8 +19,8 @@ pub(crate) async fn read(response: Response<Incoming>, max_bytes: u64) -> Result
     Ok(Rendered { status: head.status.as_u16(), headers: texts(&head.headers), body, declared_bytes })
 }
 
-/// Refuses every transfer coding but `chunked`, alone and once. The HTTP library undoes only that one, and of the others passes on
-/// the bytes as they are: a compressed page, or the chunks with their sizes.
+/// Refuses every transfer coding except a single `chunked`. The HTTP library decodes only that one
+/// and would pass on others undecoded: a compressed page, or chunks with their sizes.
 fn check_transfer_coding(headers: &HeaderMap) -> Result<(), OriginError> {
     let codings: Vec<_> = headers.get_all(TRANSFER_ENCODING).iter().map(text).collect();
     match codings.as_slice() {
@@ -30,7 +30,7 @@ fn check_transfer_coding(headers: &HeaderMap) -> Result<(), OriginError> {
     }
 }
 
-/// Reads to the end, or to the cap: what lies beyond it is never held.
+/// Never holds more than `max_bytes`.
 async fn read_body(mut body: Incoming, declared_bytes: Option<u64>, max_bytes: u64) -> Result<Bytes, RenderFailure> {
     if declared_bytes.is_some_and(|declared| declared > max_bytes) {
         return Err(RenderFailure::TooLarge { max_bytes });
@@ -49,13 +49,13 @@ async fn read_body(mut body: Incoming, declared_bytes: Option<u64>, max_bytes: u
     Ok(bytes.freeze())
 }
 
-/// The announced length. Several that differ do not get this far: the parser refuses them.
+/// The `Content-Length`. The HTTP parser has refused several that differ.
 fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// All headers as text. Bytes that are no UTF-8 become replacement characters, which the gate refuses in a header that is
-/// stored and nobody sees in one that is not.
+/// All headers as text. Bytes that are not UTF-8 become replacement characters, which the gate
+/// refuses in a stored header; other headers are dropped later.
 fn texts(headers: &HeaderMap) -> Vec<(String, String)> {
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
 }

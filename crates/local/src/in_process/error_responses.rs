@@ -1,4 +1,4 @@
-//! The answers with which the real services turn a request down, byte shapes and all.
+//! Error responses as the real services send them.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::engines::Service;
 use crate::faults::Call;
 
-/// The service broke.
 pub(super) fn internal_error(service: Service) -> Response<Bytes> {
     match service {
         Service::DynamoDb => dynamodb(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", json!({})),
@@ -22,7 +21,6 @@ pub(super) fn internal_error(service: Service) -> Response<Bytes> {
     }
 }
 
-/// The service sheds load.
 pub(super) fn throttled(service: Service) -> Response<Bytes> {
     match service {
         Service::DynamoDb => dynamodb(StatusCode::BAD_REQUEST, "ProvisionedThroughputExceededException", json!({})),
@@ -33,12 +31,12 @@ pub(super) fn throttled(service: Service) -> Response<Bytes> {
     }
 }
 
-/// The same transaction, by its token, is still under way.
+/// The transaction with the same token is still running.
 pub(super) fn in_progress() -> Response<Bytes> {
     dynamodb(StatusCode::BAD_REQUEST, "TransactionInProgressException", json!({}))
 }
 
-/// Another write is under way on the same item or key.
+/// Another write on the same item or key is running.
 pub(super) fn conflict(call: &Call, body: &[u8]) -> Response<Bytes> {
     match (call.service, call.operation.as_str()) {
         (Service::S3, _) => s3(
@@ -53,12 +51,12 @@ pub(super) fn conflict(call: &Call, body: &[u8]) -> Response<Bytes> {
     }
 }
 
-/// The partition of one of the transaction's items sheds load.
+/// The partition of one of the transaction's items is throttled.
 pub(super) fn overloaded(body: &[u8]) -> Response<Bytes> {
     cancelled(body, "ThrottlingError", "Throughput exceeds the current capacity of your table")
 }
 
-/// One reason per item of the request, in order: the first is this one, the rest are fine.
+/// One reason per item of the request, in order: this one for the first, `None` for the rest.
 fn cancelled(body: &[u8], code: &str, message: &str) -> Response<Bytes> {
     let request: Value = serde_json::from_slice(body).unwrap_or_default();
     let items = request["TransactItems"].as_array().map_or(1, Vec::len);
@@ -79,27 +77,26 @@ fn cancelled(body: &[u8], code: &str, message: &str) -> Response<Bytes> {
 fn dynamodb(status: StatusCode, error: &str, mut body: Value) -> Response<Bytes> {
     body["__type"] = Value::from(format!("com.amazonaws.dynamodb.v20120810#{error}"));
     if body.get("Message").is_none() {
-        body["message"] = Value::from(format!("{error}, as a fault had it"));
+        body["message"] = Value::from(format!("{error} (injected fault)"));
     }
     respond(status, "application/x-amz-json-1.0", body.to_string())
 }
 
 fn sqs(status: StatusCode, error: &str, query_error: &'static str) -> Response<Bytes> {
-    let body =
-        json!({"__type": format!("com.amazonaws.sqs#{error}"), "message": format!("{error}, as a fault had it")});
+    let body = json!({"__type": format!("com.amazonaws.sqs#{error}"), "message": format!("{error} (injected fault)")});
     let mut response = respond(status, "application/x-amz-json-1.0", body.to_string());
     response.headers_mut().insert("x-amzn-query-error", HeaderValue::from_static(query_error));
     response
 }
 
 fn events(status: StatusCode, error: &str) -> Response<Bytes> {
-    let body = json!({"__type": error, "message": format!("{error}, as a fault had it")});
+    let body = json!({"__type": error, "message": format!("{error} (injected fault)")});
     respond(status, "application/x-amz-json-1.1", body.to_string())
 }
 
 fn query(status: StatusCode, code: &str) -> Response<Bytes> {
     let xml = format!(
-        "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{code}, as a fault had it</Message></Error>\
+        "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{code} (injected fault)</Message></Error>\
          <RequestId>fault</RequestId></ErrorResponse>"
     );
     respond(status, "text/xml", xml)
