@@ -4,7 +4,7 @@ set positional-arguments
 
 [private]
 default:
-    @just --list --unsorted
+    @{{ just_executable() }} --list --unsorted
 
 # all checks that a change must pass; --quick (Rust only), --no-install
 [group('every change')]

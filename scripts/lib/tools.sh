@@ -55,7 +55,9 @@ missing() {
 can_install() { # can_install TOOL: whether the installer itself is there; prints what is lacking
     describe "$1"
     case $installer in
-        pip) python3 -c 'import ensurepip, venv' 2>/dev/null || { echo "Python 3 with venv is missing (it installs $packages)"; return 1; } ;;
+        pip)
+            python3 -c 'import ensurepip, venv' 2>/dev/null ||
+                { echo "Python 3 with venv is missing (it installs $packages)"; return 1; } ;;
         npm) command -v npm >/dev/null || { echo "npm is missing (it installs $packages): install Node.js 20 or newer"; return 1; } ;;
         apt-get)
             if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
