@@ -1,13 +1,13 @@
-"""What must hold of the templates, whatever a linter says of them.
+"""Checks the templates against rules that a linter does not know.
 
-Each rule is also shown to notice: the templates and the sources are broken in memory, once for every way that is listed with the rule,
-and the rule must complain. Prints one line per rule; ends with 1 if a rule is broken, or does not notice that it is.
+Each rule is tested itself: every mutation listed with it is applied to the templates or sources in memory, and the rule must
+complain. Prints one line per rule. Exits with 1 if a rule is violated, or does not detect one of its mutations.
 """
 
 import copy
 import sys
 
-from policy import alarms, cdn, functions, interface, queues, roles, storage  # noqa: F401  they register their rules
+from policy import alarms, cdn, functions, interface, queues, roles, storage  # noqa: F401  register their rules
 from policy.rule import RULES, Stack
 
 
@@ -22,12 +22,12 @@ def main():
             if not any(complaint not in complaints for complaint in check(broken)):
                 unnoticed.append(str(number))
         failed = failed or bool(complaints or unnoticed)
-        state = "BROKEN" if complaints else "BLIND" if unnoticed else "holds"
+        state = "BROKEN" if complaints else "MISSED" if unnoticed else "holds"
         print(f"{state:6}  {name} ({len(breaks)} ways to break it)")
         for complaint in complaints:
             print(f"        {complaint}")
         if unnoticed:
-            print(f"        does not notice when broken in way {', '.join(unnoticed)}")
+            print(f"        does not detect its mutation {', '.join(unnoticed)}")
     ways = sum(len(breaks) for _, _, breaks in RULES)
     print(
         f"{len(RULES)} rules, broken in {ways} ways on purpose"

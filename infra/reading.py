@@ -1,4 +1,4 @@
-"""Reads a CloudFormation template, and works out what it says for given parameters."""
+"""Reads a CloudFormation template and evaluates it for given parameters."""
 
 import itertools
 import pathlib
@@ -17,7 +17,7 @@ NO_VALUE = object()
 
 
 class Loader(yaml.SafeLoader):
-    """Understands the short form of CloudFormation's functions and gives the long one."""
+    """Expands the short form of CloudFormation's functions into the long one."""
 
 
 def _function(loader, suffix, node):
@@ -36,12 +36,12 @@ Loader.add_multi_constructor("!", _function)
 
 
 def load(path):
-    """The template in `path`, a path from the repository's root."""
+    """The template at `path`, relative to the repository's root."""
     return yaml.load((ROOT / path).read_text(), Loader)
 
 
 class Evaluated:
-    """A template for certain parameters. References to resources stay readable: `${Queue}`, `${Queue.Arn}`."""
+    """A template with given parameters. References to resources stay readable: `${Queue}`, `${Queue.Arn}`."""
 
     def __init__(self, template, **parameters):
         self.template = template
@@ -52,7 +52,7 @@ class Evaluated:
         self.parameters = defaults | parameters
 
     def resources(self, of_type=None):
-        """The properties of every resource that is made, by name."""
+        """The properties of every resource whose condition holds, by name."""
         made = {}
         for name, resource in self.template["Resources"].items():
             wanted = of_type is None or resource["Type"] == of_type
@@ -61,7 +61,7 @@ class Evaluated:
         return made
 
     def holds(self, condition):
-        """Whether a condition, by its name, is true."""
+        """Whether the named condition is true."""
         return self._test(self.template["Conditions"][condition])
 
     def _test(self, node):
@@ -75,7 +75,7 @@ class Evaluated:
         return {"Fn::Not": lambda: not tests[0], "Fn::And": lambda: all(tests), "Fn::Or": lambda: any(tests)}[function]()
 
     def value(self, node):
-        """What a part of the template comes to."""
+        """The value of a part of the template."""
         if isinstance(node, list):
             values = [self.value(item) for item in node]
             return [value for value in values if value is not NO_VALUE]
@@ -135,7 +135,7 @@ class Evaluated:
 
 
 def extremes(template, names):
-    """Every combination of the least, the greatest and the usual value that these parameters allow."""
+    """Every combination of the minimum, maximum and default of these parameters."""
     allowed = []
     for name in names:
         entry = template["Parameters"][name]
@@ -145,7 +145,7 @@ def extremes(template, names):
 
 
 def strings(node):
-    """Every text in a part of a template."""
+    """Every string in a part of a template."""
     if isinstance(node, str):
         yield node
     elif isinstance(node, dict):
@@ -157,5 +157,5 @@ def strings(node):
 
 
 def many(value):
-    """A list, whether or not it was written as one."""
+    """The value as a list."""
     return value if isinstance(value, list) else [value]

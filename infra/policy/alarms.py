@@ -6,8 +6,8 @@ import re
 
 from policy.rule import ALARM, LAMBDA, NESTED, PROPERTIES, QUEUE, RESOURCES, TOPIC, drop, put, rewrite, rule
 
-# What each alarm looks at, and of whom: a queue, a function, or the metrics of a service.
-LOOKS_AT = {
+# The metrics of each alarm, and what they belong to: a queue, a function, or a service.
+ALARM_METRICS = {
     "OldestMessage": ("ApproximateAgeOfOldestMessage", "Queue"),
     "OldestLowPriorityMessage": ("ApproximateAgeOfOldestMessage", "LowPriorityQueue"),
     "DeadLetters": ("ApproximateNumberOfMessagesVisible", "DeadLetterQueue"),
@@ -25,41 +25,41 @@ LOOKS_AT = {
     "WorkerErrors": ("Errors", "WorkerFunction"),
     "ServeErrors": ("Errors", "ServeFunction"),
 }
-# Those that go off at the first.
-COUNTING = {
+# Alarms with threshold 0.
+THRESHOLD_ZERO = {
     "DeadLetters", "HashMismatches", "UnknownVersions", "NotificationsPending", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
 }  # fmt: skip
-# Those on what is tried again and again until somebody does something.
-LASTING = {"NotificationsPending", "ConfigurationSkew"}
+# Alarms on failures that are retried until an operator fixes the cause.
+RETRIED = {"NotificationsPending", "ConfigurationSkew"}
 
-READERS = " + ".join(f"FILL({kind}, 0)" for kind in ("fresh", "stale", "expired", "missing", "unavailable"))
-# What brings the old version back. Nothing that a producer can cause by itself, as it can a mismatch of hashes.
-WATCHING = {
+REQUESTS = " + ".join(f"FILL({kind}, 0)" for kind in ("fresh", "stale", "expired", "missing", "unavailable"))
+# The alarms that roll back a deployment. None that a producer alone can cause, such as HashMismatches.
+ROLLBACK_ALARMS = {
     "WorkerFunction": {"WorkerErrors", "FailuresWhileDeploying"},
     "ServeFunction": {"ServeErrors", "Unavailable"},
 }
-WATCHED = f"{PROPERTIES} DeploymentPreference Alarms Fn::If 1"
+ROLLBACK_LIST = f"{PROPERTIES} DeploymentPreference Alarms Fn::If 1"
 ERRORS, FAILURES = ({"Fn::GetAtt": ["Alarms", f"Outputs.{name}Alarm"]} for name in ("WorkerErrors", "FailuresWhileDeploying"))
-# What is for deployments alone and would only be noise at other times.
-TELLS_NOBODY = {"FailuresWhileDeploying"}
+# Alarms for deployments only; at other times their notifications would be noise.
+WITHOUT_ACTIONS = {"FailuresWhileDeploying"}
 EXPRESSIONS = {
     "FailureRate": "IF(received >= 20, 100 * FILL(failed, 0) / received, 0)",
     "FailuresWhileDeploying": "IF(received >= 20, 100 * FILL(failed, 0) / received, 0)",
     "LockContention": "IF(received >= 20, 100 * FILL(contended, 0) / received, 0)",
     "DuplicatesPrevented": "IF(received >= 100, 100 * FILL(duplicates, 0) / received, 0)",
-    "Unavailable": f"IF({READERS} >= 20, 100 * FILL(unavailable, 0) / ({READERS}), 0)",
+    "Unavailable": f"IF({REQUESTS} >= 20, 100 * FILL(unavailable, 0) / ({REQUESTS}), 0)",
 }
 
 
 def alarm_metrics(alarm):
-    """Namespace, name and dimensions of everything that an alarm looks at."""
-    looked_at = [entry["MetricStat"]["Metric"] for entry in alarm.get("Metrics", []) if "MetricStat" in entry] or [alarm]
-    for metric in looked_at:
+    """Namespace, name and dimensions of each metric of an alarm."""
+    used = [entry["MetricStat"]["Metric"] for entry in alarm.get("Metrics", []) if "MetricStat" in entry] or [alarm]
+    for metric in used:
         yield metric["Namespace"], metric["MetricName"], {entry["Name"]: entry["Value"] for entry in metric["Dimensions"]}
 
 
 def dashboard_metrics(stack):
-    """The same of the dashboard."""
+    """Namespace, name and dimensions of each metric on the dashboard."""
     body = json.loads(stack.dashboard().resources()["Dashboard"]["DashboardBody"])
     for widget in body["widgets"]:
         for namespace, name, *dimensions in (line for line in widget["properties"]["metrics"] if isinstance(line[0], str)):
@@ -68,7 +68,7 @@ def dashboard_metrics(stack):
 
 
 @rule(
-    "alarms and dashboard look at metrics that the code really has",
+    "alarms and dashboard use metrics that the code emits",
     put("alarms Resources LockContention Properties Metrics 1 MetricStat Metric MetricName", "lock_contentions"),
     put("alarms Resources Staleness Properties Namespace", "everfresh"),
     put("alarms Resources HashMismatches Properties Dimensions 0 Value", "serve"),
@@ -87,9 +87,9 @@ def dashboard_metrics(stack):
     rewrite("crates/core/src/metrics.rs", 'count("duplicates_prevented")', 'count("duplicates")'),
     rewrite("crates/core/src/metrics.rs", '"Everfresh"', '"Fresh"'),
     rewrite("crates/core/src/metrics.rs", '[["service", "stack"]]', '[["service"]]'),
-    rewrite("crates/worker/src/handler.rs", "metrics::CONFIGURATION_SKEW", "metrics::BUSY"),
-    rewrite("crates/worker/src/handler.rs", "metrics::UNKNOWN_VERSION", "metrics::REJECTED"),
-    rewrite("crates/serve/src/telling.rs", '.line("serve"', '.line("reader"'),
+    rewrite("crates/worker/src", "metrics::CONFIGURATION_SKEW", "metrics::BUSY"),
+    rewrite("crates/worker/src", "metrics::UNKNOWN_VERSION", "metrics::REJECTED"),
+    rewrite("crates/serve/src", '.line("serve"', '.line("reader"'),
 )
 def metrics(stack):
     code = stack.sources["crates/core/src/metrics.rs"]
@@ -102,21 +102,21 @@ def metrics(stack):
     for service in ("worker", "serve"):
         source = stack.code(f"{service}/src")
         if not re.search(rf'\.line\("{service}"', source):
-            yield f"no line of metrics is written for the service {service}"
+            yield f"service {service}: writes no metrics"
         emitted[service] = {name for constant, name in constants.items() if f"metrics::{constant}" in source}
     for name, function in stack.main().resources(LAMBDA).items():
         if function["Environment"]["Variables"].get("EVERFRESH_STACK") != "stack":
-            yield f"{name}: does not know its stack, so that two stacks share their metrics"
+            yield f"{name}: EVERFRESH_STACK is not the stack name, so two stacks would share metrics"
     for name, nested in stack.main().resources(NESTED).items():
         if name != "Cdn" and nested["Parameters"].get("Stack") != "stack":
-            yield f"{name}: looks at another stack"
+            yield f"{name}: its parameter Stack is not the stack name"
     queues = {queue["QueueName"] for queue in stack.main().resources(QUEUE).values()}
     functions = {function["FunctionName"] for function in stack.main().resources(LAMBDA).values()}
     alarms = stack.alarms().resources(ALARM)
-    looked_at = [(f"alarm {name}", *metric) for name, alarm in alarms.items() for metric in alarm_metrics(alarm)]
+    used = [(f"alarm {name}", *metric) for name, alarm in alarms.items() for metric in alarm_metrics(alarm)]
     shown = list(dashboard_metrics(stack))
-    looked_at += [("the dashboard", *metric) for metric in shown]
-    for where, space, name, dimensions in looked_at:
+    used += [("the dashboard", *metric) for metric in shown]
+    for where, space, name, dimensions in used:
         if space == "AWS/SQS":
             fits = set(dimensions) == {"QueueName"} and dimensions["QueueName"] in queues
         elif space == "AWS/Lambda":
@@ -126,13 +126,13 @@ def metrics(stack):
             fits = space == namespace and dimensions == {"service": service, "stack": "stack"} and name in emitted.get(service, ())
         if not fits:
             yield f"{where}: there is no {space} {name} with {dimensions}"
-    for metric in sorted({metric for looked_at, _ in LOOKS_AT.values() for metric in looked_at.split()}):
+    for metric in sorted({metric for names, _ in ALARM_METRICS.values() for metric in names.split()}):
         if metric not in [known for _, known, _ in shown]:
-            yield f"the dashboard does not show {metric}"
+            yield f"the dashboard lacks {metric}"
 
 
 @rule(
-    "each alarm is on the very queue or function that it is named after, and goes off above its threshold",
+    "each alarm uses the metrics of its own queue or function, and fires above its threshold",
     drop("alarms Resources ConfigurationSkew"),
     put("alarms Resources OldestMessage Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-low-priority"}),
     put("alarms Resources DeadLetters Properties Dimensions 0 Value", {"Ref": "Stack"}),
@@ -158,33 +158,33 @@ def alarmed(stack):
     main, alarms = stack.main(), stack.alarms().resources(ALARM)
     queues, functions = main.resources(QUEUE), main.resources(LAMBDA)
     alias = stack.templates["main"]["Globals"]["Function"]["AutoPublishAlias"]
-    for name in sorted(LOOKS_AT.keys() ^ alarms.keys()):
-        yield f"alarm {name}: is missing, or nobody knows what it is for"
-    for name in LOOKS_AT.keys() & alarms.keys():
-        alarm, (looked_at, whose) = alarms[name], LOOKS_AT[name]
-        if whose in queues:
-            space, dimensions = "AWS/SQS", {"QueueName": queues[whose]["QueueName"]}
-        elif whose in functions:
-            called = functions[whose]["FunctionName"]
-            space, dimensions = "AWS/Lambda", {"FunctionName": called, "Resource": f"{called}:{alias}"}
+    for name in sorted(ALARM_METRICS.keys() ^ alarms.keys()):
+        yield f"alarm {name}: is missing in the template or in ALARM_METRICS"
+    for name in ALARM_METRICS.keys() & alarms.keys():
+        alarm, (metric_names, owner) = alarms[name], ALARM_METRICS[name]
+        if owner in queues:
+            space, dimensions = "AWS/SQS", {"QueueName": queues[owner]["QueueName"]}
+        elif owner in functions:
+            function = functions[owner]["FunctionName"]
+            space, dimensions = "AWS/Lambda", {"FunctionName": function, "Resource": f"{function}:{alias}"}
         else:
-            space, dimensions = "Everfresh", {"service": whose, "stack": "stack"}
+            space, dimensions = "Everfresh", {"service": owner, "stack": "stack"}
         found = sorted(alarm_metrics(alarm), key=lambda metric: metric[1])
-        if found != [(space, metric, dimensions) for metric in sorted(looked_at.split())]:
-            yield f"alarm {name}: looks at {found}"
+        if found != [(space, metric, dimensions) for metric in sorted(metric_names.split())]:
+            yield f"alarm {name}: uses {found}"
         if alarm["ComparisonOperator"] != "GreaterThanThreshold":
-            yield f"alarm {name}: goes off {alarm['ComparisonOperator']}"
-        if (int(alarm["Threshold"]) == 0) != (name in COUNTING):
-            yield f"alarm {name}: goes off above {alarm['Threshold']}"
+            yield f"alarm {name}: compares by {alarm['ComparisonOperator']}"
+        if (int(alarm["Threshold"]) == 0) != (name in THRESHOLD_ZERO):
+            yield f"alarm {name}: has the threshold {alarm['Threshold']}"
         if "Metrics" not in alarm:
-            # A queue's metrics are states, of which the worst is what matters; the others are counted.
-            expected = "p99" if name == "Staleness" else "Maximum" if whose in queues else "Sum"
+            # A queue's metrics are gauges, of which the worst value matters; the others are counters.
+            expected = "p99" if name == "Staleness" else "Maximum" if owner in queues else "Sum"
             if alarm.get("Statistic", alarm.get("ExtendedStatistic")) != expected:
-                yield f"alarm {name}: must look at the {expected}"
+                yield f"alarm {name}: must use the statistic {expected}"
 
 
 @rule(
-    "no alarm goes off while pages take as long as they may, or is over while its cause is not",
+    "no alarm fires while renders stay within their deadline, or clears between two retries",
     put("main Mappings Ladder long OldestMessage", 900),
     put("main Mappings Ladder usual OldestMessage", 120),
     put(f"{RESOURCES} Alarms {PROPERTIES} Parameters OldestMessageSeconds", 300),
@@ -196,28 +196,29 @@ def alarmed(stack):
     drop("alarms Resources ConfigurationSkew Properties DatapointsToAlarm"),
     rewrite("crates/core/src/domain/disposition.rs", "15 * MINUTE", "30 * MINUTE"),
 )
-def patience(stack):
+def thresholds(stack):
     for render_time in stack.templates["main"]["Parameters"]["RenderTime"]["AllowedValues"]:
         timeout = stack.main(RenderTime=render_time).resources(LAMBDA)["WorkerFunction"]["Timeout"]
         alarms = stack.alarms(RenderTime=render_time).resources(ALARM)
         for name, unit in (("OldestMessage", 1), ("OldestLowPriorityMessage", 1), ("Staleness", 1000)):
-            # Who has just missed an invocation waits for it, and is rendered in the next.
+            # A message may wait for one full invocation and be rendered in the next.
             if int(alarms[name]["Threshold"]) < 2 * timeout * unit:
-                yield f"alarm {name}: goes off with RenderTime {render_time}, although nothing is wrong"
+                yield f"alarm {name}: fires with RenderTime {render_time} although every deadline is met"
     code = stack.sources["crates/core/src/domain/disposition.rs"]
-    [minutes] = re.findall(r"Busy::OtherPage \|.* Busy::Downstream .*\{\s*delivery\.retry_soon\(5 \* SECOND, (\d+) \* MINUTE\)", code)
-    for name in LASTING:
+    retry = r"Busy::NotificationPending\b[^=;]*=> \{?\s*delivery\.retry_soon\(5 \* SECOND, (\d+) \* MINUTE\)"
+    [minutes] = re.findall(retry, code)
+    for name in RETRIED:
         alarm = stack.alarms().resources(ALARM)[name]
         needed = alarm.get("DatapointsToAlarm", alarm["EvaluationPeriods"])
-        # The code adds up to a quarter to each pause.
+        # The code adds up to a quarter of jitter to each delay.
         if alarm["EvaluationPeriods"] * alarm["Period"] < needed * int(minutes) * 60 * 5 / 4:
-            yield f"alarm {name}: is over while messages wait {minutes} minutes for the next attempt"
+            yield f"alarm {name}: clears while messages wait {minutes} minutes for the next attempt"
         if needed < 3:
-            yield f"alarm {name}: goes off although it may be over in a moment"
+            yield f"alarm {name}: fires on a failure that the first retry may clear"
 
 
 @rule(
-    "percentages are of what they say, and are not taken of a handful",
+    "percentages divide by the right total, and need a minimum number of samples",
     put("alarms Resources Unavailable Properties Metrics 0 Expression", EXPRESSIONS["Unavailable"].replace(" + FILL(unavailable, 0)", "")),
     put("alarms Resources FailureRate Properties Metrics 0 Expression", "100 * FILL(failed, 0) / received"),
     put("alarms Resources LockContention Properties Metrics 1 MetricStat Metric MetricName", "busy"),
@@ -228,32 +229,32 @@ def percentages(stack):
     ids = {"contended": "lock_contention", "duplicates": "duplicates_prevented"}
     alarms = {name: alarm for name, alarm in stack.alarms().resources(ALARM).items() if "Metrics" in alarm}
     if set(alarms) != set(EXPRESSIONS):
-        yield f"alarms with expressions are {', '.join(alarms)}"
+        yield f"the alarms with expressions are {', '.join(alarms)}"
     for name, alarm in alarms.items():
         [expression] = [entry["Expression"] for entry in alarm["Metrics"] if "Expression" in entry]
         if expression != EXPRESSIONS.get(name):
             yield f"alarm {name}: {expression}"
-        looked_at = {entry["Id"]: entry["MetricStat"] for entry in alarm["Metrics"] if "MetricStat" in entry}
-        for metric_id, looked in looked_at.items():
-            if looked["Metric"]["MetricName"] != ids.get(metric_id, metric_id):
-                yield f"alarm {name}: {metric_id} is {looked['Metric']['MetricName']}"
-        if {looked["Stat"] for looked in looked_at.values()} != {"Sum"}:
-            yield f"alarm {name}: must add up what it compares"
-        if len({looked["Period"] for looked in looked_at.values()}) != 1:
+        used = {entry["Id"]: entry["MetricStat"] for entry in alarm["Metrics"] if "MetricStat" in entry}
+        for metric_id, statistic in used.items():
+            if statistic["Metric"]["MetricName"] != ids.get(metric_id, metric_id):
+                yield f"alarm {name}: {metric_id} is {statistic['Metric']['MetricName']}"
+        if {statistic["Stat"] for statistic in used.values()} != {"Sum"}:
+            yield f"alarm {name}: must use the statistic Sum"
+        if len({statistic["Period"] for statistic in used.values()}) != 1:
             yield f"alarm {name}: compares different periods"
 
 
 @rule(
-    "an alarm tells somebody, and some bring the old version back",
+    "alarms notify the topic, and some roll back a deployment",
     drop("alarms Resources FailureRate Properties AlarmActions"),
     put("alarms Resources FailureRate Properties ActionsEnabled", False),
     drop("alarms Resources FailureRate Properties TreatMissingData"),
     put("alarms Resources Unavailable Properties Metrics 1 ReturnData", True),
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms"),
-    put(f"{RESOURCES} ServeFunction {WATCHED} 0", {"Fn::GetAtt": ["Alarms", "Outputs.Nobody"]}),
+    put(f"{RESOURCES} ServeFunction {ROLLBACK_LIST} 0", {"Fn::GetAtt": ["Alarms", "Outputs.Unknown"]}),
     drop("alarms Outputs UnavailableAlarm"),
-    put(f"{RESOURCES} WorkerFunction {WATCHED} 1", {"Fn::GetAtt": ["Alarms", "Outputs.HashMismatchesAlarm"]}),
-    put("main Conditions Watches", {"Fn::Not": [{"Fn::Equals": [{"Ref": "Rollout"}, "Canary10Percent5Minutes"]}]}),
+    put(f"{RESOURCES} WorkerFunction {ROLLBACK_LIST} 1", {"Fn::GetAtt": ["Alarms", "Outputs.HashMismatchesAlarm"]}),
+    put("main Conditions RollsBackOnAlarm", {"Fn::Not": [{"Fn::Equals": [{"Ref": "Rollout"}, "Canary10Percent5Minutes"]}]}),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} DeploymentPreference Alarms Fn::If 2", [ERRORS]),
     put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms", [ERRORS, FAILURES]),
     put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Enabled", False),
@@ -264,36 +265,36 @@ def percentages(stack):
     put("alarms Resources Unavailable Properties Threshold", 10),
     put("main Parameters Rollout AllowedValues", ["AllAtOnce", "Canary1Percent5Minutes"]),
 )
-def alarming(stack):
+def actions(stack):
     alarms = stack.alarms(AlarmTopic=TOPIC).resources(ALARM)
     for name, alarm in alarms.items():
-        told = [alarm[actions] for actions in ("AlarmActions", "OKActions") if actions in alarm]
-        if told != ([] if name in TELLS_NOBODY else [[TOPIC], [TOPIC]]):
-            yield f"alarm {name}: tells {told or 'nobody'}"
+        notified = [alarm[key] for key in ("AlarmActions", "OKActions") if key in alarm]
+        if notified != ([] if name in WITHOUT_ACTIONS else [[TOPIC], [TOPIC]]):
+            yield f"alarm {name}: has the actions {notified}"
         if "ActionsEnabled" in alarm:
-            yield f"alarm {name}: can be kept from telling"
+            yield f"alarm {name}: sets ActionsEnabled"
         if alarm.get("TreatMissingData") != "notBreaching":
-            yield f"alarm {name}: a quiet night is no alarm"
+            yield f"alarm {name}: must treat missing data as notBreaching"
         if "Metrics" in alarm and len([entry for entry in alarm["Metrics"] if entry.get("ReturnData") is not False]) != 1:
-            yield f"alarm {name}: must look at one result"
+            yield f"alarm {name}: must return exactly one metric"
     outputs = stack.templates["alarms"]["Outputs"]
     steps = stack.templates["main"]["Parameters"]["Rollout"]["AllowedValues"]
     part = min(int(percent) for step in steps for percent in re.findall(r"(\d+)Percent", step))
     minutes = min(int(minutes) for step in steps for minutes in re.findall(r"Canary\d+Percent(\d+)Minutes", step))
-    for step, name in itertools.product(steps, WATCHING):
+    for step, name in itertools.product(steps, ROLLBACK_ALARMS):
         preference = stack.main(Rollout=step).resources(LAMBDA)[name].get("DeploymentPreference", {})
         if set(preference) != {"Type", "Role", "Alarms"} or preference["Type"] != step:
-            yield f"{name}: a new version does not take over by {step}"
-        watching = set()
+            yield f"{name}: its deployment preference is not {step}"
+        rollback = set()
         for reference in preference.get("Alarms", []):
             output = reference.removeprefix("${Alarms.Outputs.").removesuffix("}")
-            watching.add(outputs.get(output, {}).get("Value", {}).get("Ref", f"{output}, which there is not"))
-        # With an alarm that is on already nothing is deployed, and so one way must be without.
-        if watching != (set() if step == "AllAtOnce" else WATCHING[name]):
-            yield f"{name}: with {step}, what brings the old version back is {', '.join(sorted(watching)) or 'nothing'}"
-        for alarm in watching & set(EXPRESSIONS) & set(alarms):
+            rollback.add(outputs.get(output, {}).get("Value", {}).get("Ref", f"{output} (missing)"))
+        # CodeDeploy refuses to deploy while an alarm is in ALARM, so one way must be without alarms.
+        if rollback != (set() if step == "AllAtOnce" else ROLLBACK_ALARMS[name]):
+            yield f"{name}: with {step}, its rollback alarms are {', '.join(sorted(rollback)) or 'none'}"
+        for alarm in rollback & set(EXPRESSIONS) & set(alarms):
             if alarms[alarm]["Threshold"] * 2 > part:
-                yield f"alarm {alarm}: does not notice when all of the {part} percent fail that a new version gets first"
+                yield f"alarm {alarm}: does not fire when all of the first {part} percent of traffic fail"
             periods = {entry["MetricStat"]["Period"] for entry in alarms[alarm]["Metrics"] if "MetricStat" in entry}
             if alarms[alarm]["EvaluationPeriods"] * max(periods) > minutes * 60:
-                yield f"alarm {alarm}: comes after the {minutes} minutes of a new version's trial"
+                yield f"alarm {alarm}: fires after the {minutes} minutes of the first traffic shift"

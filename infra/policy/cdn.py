@@ -1,17 +1,17 @@
-"""Rules for the distribution, and who may invoke the serving function."""
+"""Rules for the distribution, and for the permission to invoke the serving function."""
 
 from policy.rule import ALL_ON, LAMBDA, NESTED, PERMISSION, PROPERTIES, RESOURCES, drop, put, rewrite, rule
 
 
 @rule(
-    "the distribution, and nobody else, may invoke the serving function",
+    "only the distribution may invoke the serving function",
     drop("cdn Resources MayInvoke"),
     drop("cdn Resources MayInvokeUrl Properties SourceArn"),
     put("cdn Resources MayInvoke Properties Principal", "*"),
     put("cdn Resources MayInvoke Properties InvokedViaFunctionUrl", False),
     put("cdn Resources MayInvokeUrl Properties FunctionUrlAuthType", "NONE"),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} FunctionUrlConfig AuthType", "NONE"),
-    put(f"{RESOURCES} Anybody", {"Type": PERMISSION, "Properties": {"Action": "lambda:InvokeFunction", "Principal": "*"}}),
+    put(f"{RESOURCES} Public", {"Type": PERMISSION, "Properties": {"Action": "lambda:InvokeFunction", "Principal": "*"}}),
     put("cdn Resources AccessControl Properties OriginAccessControlConfig OriginAccessControlOriginType", "s3"),
     put("cdn Resources AccessControl Properties OriginAccessControlConfig SigningBehavior", "no-override"),
     drop("cdn Resources Distribution Properties DistributionConfig Origins 0 OriginAccessControlId"),
@@ -35,17 +35,17 @@ def invocation(stack):
         yield "there are other permissions"
     url = stack.main().resources(LAMBDA)["ServeFunction"].get("FunctionUrlConfig", {})
     if url.get("AuthType") != "AWS_IAM":
-        yield "the function URL is open to everybody"
+        yield "the function URL is public"
     control = stack.cdn().resources()["AccessControl"]["OriginAccessControlConfig"]
     signing = (control["OriginAccessControlOriginType"], control["SigningBehavior"], control["SigningProtocol"])
     if signing != ("lambda", "always", "sigv4"):
-        yield f"the distribution signs {signing}"
+        yield f"the distribution signs by {signing}"
     for origin in stack.cdn().resources()["Distribution"]["DistributionConfig"]["Origins"]:
         if origin.get("OriginAccessControlId") != "${AccessControl.Id}":
-            yield "the distribution does not sign"
+            yield "the distribution does not sign its requests"
     cdn = stack.main().resources(NESTED)["Cdn"]["Parameters"]
     if (cdn["ServeFunctionArn"], cdn["ServeUrl"]) != ("${ServeFunction.Alias}", "${ServeFunctionUrl.FunctionUrl}"):
-        yield "the distribution gets another function than the alias that its URL is for"
+        yield "the distribution has another function than the alias of its URL"
 
 
 BEHAVIOUR = "cdn Resources Distribution Properties DistributionConfig"
@@ -55,7 +55,7 @@ CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
 
 
 @rule(
-    "the distribution names the host and keeps pages as the serving function says; signed requests pass through",
+    "the distribution forwards the host, caches by Cache-Control, and passes signed requests through",
     drop(f"{BEHAVIOUR} DefaultCacheBehavior FunctionAssociations"),
     drop(f"{BEHAVIOUR} CacheBehaviors 0 FunctionAssociations"),
     put(f"{KEY} ParametersInCacheKeyAndForwardedToOrigin HeadersConfig", {"HeaderBehavior": "none"}),
@@ -73,7 +73,7 @@ CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
     put(f"{KEY} ParametersInCacheKeyAndForwardedToOrigin QueryStringsConfig", {"QueryStringBehavior": "none"}),
     put(f"{SIGNED} QueryStringsConfig", {"QueryStringBehavior": "none"}),
     put("cdn Resources NameHost Properties AutoPublish", False),
-    rewrite("crates/serve/src/rules/refusal.rs", '"GET, HEAD"', '"GET, HEAD, OPTIONS"'),
+    rewrite("crates/serve/src", '"GET, HEAD"', '"GET, HEAD, OPTIONS"'),
     drop(f"{BEHAVIOUR} CustomErrorResponses"),
     drop(f"{BEHAVIOUR} CustomErrorResponses 0"),
     drop(f"{BEHAVIOUR} CustomErrorResponses 2"),
@@ -81,8 +81,8 @@ CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
     put(f"{BEHAVIOUR} CustomErrorResponses 0 ResponsePagePath", "/sorry.html"),
     put(f"{RESOURCES} Cdn {PROPERTIES} Parameters TagHeader", "X-Tags"),
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables EVERFRESH_TAG_HEADER"),
-    rewrite("crates/serve/src/rules/preview.rs", '"everfresh-preview"', '"preview"'),
-    rewrite("crates/serve/src/serve.rs", "x-everfresh-host", "x-host"),
+    rewrite("crates/serve/src", '"everfresh-preview"', '"preview"'),
+    rewrite("crates/serve/src", "x-everfresh-host", "x-host"),
 )
 def distribution(stack):
     made = stack.cdn(TagHeader="Cache-Tag", PreviewCookie="everfresh-preview").resources()
@@ -90,59 +90,59 @@ def distribution(stack):
     for behaviour in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
         named = {"EventType": "viewer-request", "FunctionARN": "${NameHost.FunctionMetadata.FunctionARN}"}
         if named not in behaviour.get("FunctionAssociations", []):
-            yield f"{behaviour.get('PathPattern', 'pages')}: the host is not named"
+            yield f"{behaviour.get('PathPattern', 'pages')}: x-everfresh-host is not set"
     if "request.headers['x-everfresh-host'] = { value: request.headers.host.value };" not in made["NameHost"]["FunctionCode"]:
         yield "NameHost does not overwrite x-everfresh-host"
     if made["NameHost"].get("AutoPublish") is not True:
-        yield "NameHost is not published, and so is not run, or an older one is"
+        yield "NameHost is not published automatically"
     if '"x-everfresh-host"' not in stack.code("serve/src"):
         yield "the serving function does not read x-everfresh-host"
     pages = config["DefaultCacheBehavior"]
     if pages["CachePolicyId"] != "${PageCachePolicy}":
-        yield "pages: are kept by another policy than PageCachePolicy"
-    answered = pages.get("AllowedMethods", [])
-    if answered != ["GET", "HEAD"] or f'with("allow", "{", ".join(answered)}")' not in stack.sources["crates/serve/src/rules/refusal.rs"]:
-        yield f"pages: {answered} come to the serving function, which answers GET and HEAD"
+        yield "pages: have another cache policy than PageCachePolicy"
+    methods = pages.get("AllowedMethods", [])
+    if methods != ["GET", "HEAD"] or f'with("allow", "{", ".join(methods)}")' not in stack.code("serve/src"):
+        yield f"pages: {methods} are forwarded; the serving function allows GET and HEAD"
     cache = made["PageCachePolicy"]["CachePolicyConfig"]
     if (cache["MinTTL"], cache["DefaultTTL"]) != (0, 0):
-        yield "PageCachePolicy: keeps what the serving function does not want kept"
+        yield "PageCachePolicy: MinTTL and DefaultTTL must be 0"
     key = cache["ParametersInCacheKeyAndForwardedToOrigin"]
     if key["HeadersConfig"] != {"HeaderBehavior": "whitelist", "Headers": ["x-everfresh-host"]}:
-        yield "PageCachePolicy: the host must be in the key, and no other header"
+        yield "PageCachePolicy: the cache key must have the host and no other header"
     if key["CookiesConfig"] != {"CookieBehavior": "whitelist", "Cookies": ["everfresh-preview"]}:
-        yield "PageCachePolicy: previews must be in the key, and no other cookie"
-    # Which of them make another page only everfresh.toml knows, and a signed request is signed with its own.
+        yield "PageCachePolicy: the cache key must have the preview cookie and no other"
+    # everfresh.toml decides which parameters distinguish pages, and a signature covers the parameters.
     for name, policy in (("PageCachePolicy", key), ("SignedRequestPolicy", made["SignedRequestPolicy"]["OriginRequestPolicyConfig"])):
         if policy["QueryStringsConfig"] != {"QueryStringBehavior": "all"}:
-            yield f"{name}: parameters in the URL are lost"
+            yield f"{name}: query parameters are not forwarded"
     passed_on = [{"ErrorCode": status, "ErrorCachingMinTTL": 0} for status in (404, 500, 502, 503, 504)]
     if sorted(config.get("CustomErrorResponses", []), key=lambda entry: entry["ErrorCode"]) != passed_on:
-        yield "errors are kept, or replaced, by the distribution"
+        yield "the distribution caches or replaces errors"
     [signed] = config["CacheBehaviors"]
     disabled = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
     if (signed["PathPattern"], signed["CachePolicyId"]) != ("/_everfresh/*", disabled) or "POST" not in signed["AllowedMethods"]:
-        yield "/_everfresh/*: must take POST and keep nothing"
+        yield "/_everfresh/*: must allow POST and cache nothing"
     headers = made["SignedRequestPolicy"]["OriginRequestPolicyConfig"]["HeadersConfig"]
     if signed["OriginRequestPolicyId"] != "${SignedRequestPolicy}" or headers != {
         "HeaderBehavior": "allExcept",
         "Headers": ["host"],
     }:
-        yield "/_everfresh/*: signed headers do not get through"
+        yield "/_everfresh/*: signed headers are not forwarded"
     main = stack.main(**ALL_ON)
     worker, variables = (main.resources(LAMBDA)[name]["Environment"]["Variables"] for name in ("WorkerFunction", "ServeFunction"))
     if variables.get("EVERFRESH_TRUST_HOST_HEADER") != "true":
-        yield "ServeFunction: does not believe the host that it is told"
+        yield "ServeFunction: does not trust x-everfresh-host"
     given = main.resources(NESTED)["Cdn"]["Parameters"]
     if given["TagHeader"] != variables.get("EVERFRESH_TAG_HEADER") or config["CacheTagConfig"] != {"HeaderName": "Cache-Tag"}:
-        yield "tags are sent in another header than the distribution reads"
+        yield "the serving function sends tags in another header than the distribution reads"
     if worker.get("EVERFRESH_TAG_HEADER") != variables.get("EVERFRESH_TAG_HEADER"):
-        yield "the worker does not know that pages carry tags, and asks the distribution to forget them by path"
+        yield "the worker has no tag header, so it would invalidate by path"
     if f'COOKIE: &str = "{given["PreviewCookie"]}"' not in stack.code("serve/src"):
-        yield "the serving function reads another preview cookie than the distribution lets through"
+        yield "the serving function reads another preview cookie than the distribution forwards"
 
 
 @rule(
-    "the site has its own names with its own certificate, over TLS that is still good, or CloudFront's name with neither",
+    "the site has its own hosts with its own certificate and TLS 1.2, or CloudFront's domain with neither",
     put(f"{BEHAVIOUR} ViewerCertificate Fn::If 1 MinimumProtocolVersion", "TLSv1"),
     drop(f"{BEHAVIOUR} ViewerCertificate Fn::If 1 MinimumProtocolVersion"),
     put(f"{BEHAVIOUR} ViewerCertificate Fn::If 1 SslSupportMethod", "vip"),
@@ -164,7 +164,7 @@ def names(stack):
         made = stack.cdn(**{name: given[name] for name in ("Hosts", "CertificateArn")}).resources()
         config = made["Distribution"]["DistributionConfig"]
         if (config.get("Aliases"), config["ViewerCertificate"]) != (aliases, certificate):
-            yield f"with {parameters or 'no hosts'}: {config.get('Aliases')} by {config['ViewerCertificate']}"
+            yield f"with {parameters or 'no hosts'}: aliases {config.get('Aliases')}, certificate {config['ViewerCertificate']}"
         for origin in config["Origins"]:
             if origin["CustomOriginConfig"]["OriginSSLProtocols"] != ["TLSv1.2"]:
-                yield f"the distribution asks over {origin['CustomOriginConfig']['OriginSSLProtocols']}"
+                yield f"the distribution allows {origin['CustomOriginConfig']['OriginSSLProtocols']} to the origin"

@@ -1,4 +1,4 @@
-"""Rules for what the functions are told, and how they run."""
+"""Rules for the environment of the functions, and how they run."""
 
 import re
 
@@ -11,7 +11,7 @@ LADDER = {
     "batching_window_ms": "EVERFRESH_BATCHING_WINDOW_MS", "lease_ms": "EVERFRESH_LEASE_MS",
     "renew_interval_ms": "EVERFRESH_RENEW_INTERVAL_MS", "epsilon_ms": "EVERFRESH_EPSILON_MS", "clock_error_ms": "EVERFRESH_CLOCK_ERROR_MS",
 }  # fmt: skip
-# What the serving function does without these variables: the code is asked whether that is so.
+# Defaults of these variables: the expression in the serving function's code, and its value here.
 SERVE_DEFAULTS = {
     "EVERFRESH_RESPONSE_DEADLINE_MS": ("wait_ms.saturating_add(3_000).max(8_000)", lambda wait_ms: max(8_000, wait_ms + 3_000)),
     "EVERFRESH_FUNCTION_TIMEOUT_MS": ("15_000", lambda _: 15_000),
@@ -19,7 +19,7 @@ SERVE_DEFAULTS = {
 
 
 @rule(
-    "the ladder of time-outs holds for every value that the parameters allow",
+    "the ladder of timeouts holds for every value that the parameters allow",
     put("main Mappings Ladder short RenderDeadline", 30),
     put("main Mappings Ladder usual ClaimExpiry", 120),
     put("main Mappings Ladder long Visibility", 5404),
@@ -36,42 +36,42 @@ SERVE_DEFAULTS = {
     drop(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_FUNCTION_TIMEOUT_MS"),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_RESPONSE_DEADLINE_MS", 8000),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Timeout", 25),
-    rewrite("crates/serve/src/settings.rs", "AFTER_REPLY_MS: u64 = 3_000", "AFTER_REPLY_MS: u64 = 8_000"),
-    rewrite("crates/serve/src/settings.rs", ".max(8_000)", ".max(6_000)"),
+    rewrite("crates/serve/src", "AFTER_REPLY_MS: u64 = 3_000", "AFTER_REPLY_MS: u64 = 8_000"),
+    rewrite("crates/serve/src", ".max(8_000)", ".max(6_000)"),
 )
 def ladder(stack):
-    yield from visits(stack)
+    yield from response_deadline(stack)
     for parameters in extremes(stack.templates["main"], ["RenderTime", "BatchingWindow"]):
         main = stack.main(**parameters)
         worker, serve = (main.resources(LAMBDA)[name] for name in ("WorkerFunction", "ServeFunction"))
         variables = worker["Environment"]["Variables"]
         missing = [variable for variable in LADDER.values() if variable not in variables]
         if missing:
-            yield f"WorkerFunction is not told {', '.join(missing)}"
+            yield f"WorkerFunction lacks {', '.join(missing)}"
             return
-        told = {rung: int(variables[variable]) for rung, variable in LADDER.items()}
+        set_to = {rung: int(variables[variable]) for rung, variable in LADDER.items()}
         rungs = {
-            "render < function": told["render_deadline_ms"] < told["function_timeout_ms"],
-            "function < claim": told["function_timeout_ms"] < told["claim_expiry_ms"],
-            "claim < visibility": told["claim_expiry_ms"] < told["visibility_ms"],
-            "visibility >= 6 x function + window": told["visibility_ms"]
-            >= 6 * told["function_timeout_ms"] + told["batching_window_ms"],
-            "lease >= 3 x renew": told["lease_ms"] >= 3 * told["renew_interval_ms"] > 0,
-            "lease >= 10 x clock error": told["lease_ms"] >= 10 * told["clock_error_ms"],
-            "epsilon > clock error": told["epsilon_ms"] > told["clock_error_ms"],
-            "the worker's time-out is what it is told": worker["Timeout"] * 1000 == told["function_timeout_ms"],
+            "render < function": set_to["render_deadline_ms"] < set_to["function_timeout_ms"],
+            "function < claim": set_to["function_timeout_ms"] < set_to["claim_expiry_ms"],
+            "claim < visibility": set_to["claim_expiry_ms"] < set_to["visibility_ms"],
+            "visibility >= 6 x function + window": set_to["visibility_ms"]
+            >= 6 * set_to["function_timeout_ms"] + set_to["batching_window_ms"],
+            "lease >= 3 x renew": set_to["lease_ms"] >= 3 * set_to["renew_interval_ms"] > 0,
+            "lease >= 10 x clock error": set_to["lease_ms"] >= 10 * set_to["clock_error_ms"],
+            "epsilon > clock error": set_to["epsilon_ms"] > set_to["clock_error_ms"],
+            "the worker's Timeout is EVERFRESH_FUNCTION_TIMEOUT_MS": worker["Timeout"] * 1000 == set_to["function_timeout_ms"],
             "both functions have one epsilon": serve["Environment"]["Variables"]["EVERFRESH_EPSILON_MS"]
             == variables["EVERFRESH_EPSILON_MS"],
         }
         for name in ("Queue", "LowPriorityQueue"):
-            rungs[f"{name}'s visibility is what the worker is told"] = (
-                main.resources(QUEUE)[name]["VisibilityTimeout"] * 1000 == told["visibility_ms"]
+            rungs[f"{name}'s VisibilityTimeout is EVERFRESH_VISIBILITY_MS"] = (
+                main.resources(QUEUE)[name]["VisibilityTimeout"] * 1000 == set_to["visibility_ms"]
             )
             window = worker["Events"][name]["Properties"]["MaximumBatchingWindowInSeconds"]
-            rungs[f"{name}'s window is what the worker is told"] = window * 1000 == told["batching_window_ms"]
+            rungs[f"{name}'s batching window is EVERFRESH_BATCHING_WINDOW_MS"] = window * 1000 == set_to["batching_window_ms"]
         for rung, holds in rungs.items():
             if not holds:
-                yield f"{rung}: not with {parameters}"
+                yield f"{rung}: violated with {parameters}"
     code = stack.sources["crates/core/src/config/ladder.rs"]
     for rung, variable in LADDER.items():
         [default] = re.findall(rf"^ +{rung}: ([\d_]+),$", code, re.M)
@@ -80,9 +80,9 @@ def ladder(stack):
             yield f"{variable} is {usual} by default, in the code {default}"
 
 
-def visits(stack):
-    """A reader's wait, the visit that it is part of, and the function's time-out, as the serving function checks them at its start."""
-    code = stack.sources["crates/serve/src/settings.rs"]
+def response_deadline(stack):
+    """The wait for a missing page, the response deadline and the function timeout, as the serving function checks them at start."""
+    code = stack.code("serve/src")
     for_body_ms, after_reply_ms = (
         int(re.findall(rf"{name}: u64 = ([\d_]+);", code)[0].replace("_", "")) for name in ("FOR_BODY_MS", "AFTER_REPLY_MS")
     )
@@ -92,13 +92,16 @@ def visits(stack):
     allowed = stack.templates["main"]["Parameters"]["ReaderWait"]
     for wait in range(allowed["MinValue"], allowed["MaxValue"] + 1):
         serve = stack.main(ReaderWait=wait).resources(LAMBDA)["ServeFunction"]
-        told = serve["Environment"]["Variables"]
-        wait_ms = int(told["EVERFRESH_WAIT_MS"])
-        response_deadline_ms, function_ms = (int(told.get(name, default(wait_ms))) for name, (_, default) in SERVE_DEFAULTS.items())
+        variables = serve["Environment"]["Variables"]
+        wait_ms = int(variables["EVERFRESH_WAIT_MS"])
+        response_deadline_ms, function_ms = (int(variables.get(name, default(wait_ms))) for name, (_, default) in SERVE_DEFAULTS.items())
         if not wait_ms + for_body_ms <= response_deadline_ms <= function_ms - after_reply_ms:
-            yield f"the serving function does not start with ReaderWait {wait}: a visit of {response_deadline_ms} ms in {function_ms} ms"
+            yield (
+                f"the serving function does not start with ReaderWait {wait}: "
+                f"response deadline {response_deadline_ms} ms, function timeout {function_ms} ms"
+            )
         if function_ms != serve["Timeout"] * 1000:
-            yield f"the serving function takes {function_ms} ms for its time-out, which is {serve['Timeout']} s"
+            yield f"the serving function assumes a timeout of {function_ms} ms, but has {serve['Timeout']} s"
 
 
 WORKER_VARIABLES = f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables"
@@ -106,17 +109,17 @@ SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables
 
 
 @rule(
-    "each function is told what it needs, and nothing that it does not read",
+    "each function has the variables that it needs, and none that it does not read",
     drop(f"{WORKER_VARIABLES} EVERFRESH_DEAD_LETTER_QUEUE_URL"),
     drop(f"{SERVE_VARIABLES} FACETHEORY_CACHE_TABLE_NAME"),
     put(f"{SERVE_VARIABLES} EVERFRESH_LEASE_MS", "30000"),
     put(f"{WORKER_VARIABLES} EVERFRESH_RENDER_DEADLINE_MS", ""),
     put(f"{SERVE_VARIABLES} EVERFRESH_TAG_HEADER", {"Ref": "Nonsense"}),
     rewrite("crates/core/src/notifier/settings.rs", '"EVERFRESH_CDN_DISTRIBUTION"', '"EVERFRESH_CDN"'),
-    rewrite("crates/worker/src/settings.rs", '"EVERFRESH_MAX_ATTEMPTS"', '"EVERFRESH_TRIES"'),
-    rewrite("crates/serve/src/settings.rs", 'needed("EVERFRESH_QUEUE_URL")', 'needed("EVERFRESH_LOW_PRIORITY_QUEUE_URL")'),
-    rewrite("crates/serve/src/settings.rs", '"EVERFRESH_PREVIEW_KEYS"', '"EVERFRESH_EVENT_TARGET"'),
-    rewrite("crates/serve/src/settings.rs", '"EVERFRESH_REVALIDATE_KEYS"', '"EVERFRESH_KEYS"'),
+    rewrite("crates/worker/src", '"EVERFRESH_MAX_ATTEMPTS"', '"EVERFRESH_TRIES"'),
+    rewrite("crates/serve/src", 'needed("EVERFRESH_QUEUE_URL")', 'needed("EVERFRESH_LOW_PRIORITY_QUEUE_URL")'),
+    rewrite("crates/serve/src", '"EVERFRESH_PREVIEW_KEYS"', '"EVERFRESH_EVENT_TARGET"'),
+    rewrite("crates/serve/src", '"EVERFRESH_REVALIDATE_KEYS"', '"EVERFRESH_KEYS"'),
 )
 def environment(stack):
     shared = stack.sources["crates/core/src/environment.rs"]
@@ -127,16 +130,16 @@ def environment(stack):
         read = needed | set(re.findall(r'\.(?:or|set)\(\s*"(\w+)"', code))
         off, on = (stack.main(**given).resources(LAMBDA)[name]["Environment"]["Variables"] for given in ({}, ALL_ON))
         for variable in sorted(needed - set(off)):
-            yield f"{name} is not told {variable}, without which it does not start"
+            yield f"{name} lacks {variable}, without which it does not start"
         for variable in sorted(set(on) - read):
-            yield f"{name} is told {variable}, which its code does not read"
+            yield f"{name} has {variable}, which its code does not read"
         for variable, value in on.items():
             if value == "" or "${" in str(value) and re.findall(r"\$\{(\w+)", value)[0] not in stack.templates["main"]["Resources"]:
-                yield f"{name}: {variable} comes to nothing"
+                yield f"{name}: {variable} is empty or refers to a missing resource"
 
 
 @rule(
-    "both functions run as they are built: arm64, with logs that end, traces and an alias",
+    "both functions have arm64, log retention, tracing and an alias",
     put("main Globals Function Architectures", ["x86_64"]),
     put("main Globals Function Runtime", "provided.al2"),
     drop("main Globals Function Tracing"),
@@ -160,11 +163,11 @@ def functions(stack):
         if function.get("LoggingConfig") != {"LogGroup": f"${{{group}}}"}:
             yield f"{name}: does not log to {group}"
         if "RetentionInDays" not in logs.get(group, {}):
-            yield f"{group}: keeps logs for ever"
+            yield f"{group}: has no retention"
         if function.get("AutoPublishAliasAllProperties") is not True:
-            yield f"{name}: a change of its environment would not be deployed"
+            yield f"{name}: a changed environment would not publish a version"
         if not function["Description"].endswith(", revision 0"):
-            yield f"{name}: scripts/deploy finds no revision to raise, so a change of parameters would not be deployed"
+            yield f"{name}: has no revision for scripts/deploy, so a changed parameter would not publish a version"
         metadata = stack.templates["main"]["Resources"][name].get("Metadata", {})
         binary = metadata.get("BuildProperties", {}).get("Binary", "")
         package = ROOT / function["CodeUri"] / "Cargo.toml"

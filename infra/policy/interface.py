@@ -7,8 +7,8 @@ from policy.rule import ALL_ON, NESTED, PROPERTIES, RESOURCES, TEMPLATES, drop, 
 from reading import Evaluated
 
 
-# What these parameters must allow, and what they must refuse.
-TRIED = {
+# Values that these parameters must allow, and values that they must refuse.
+SAMPLES = {
     "Config": (
         ["s3://settings/site/everfresh-2.toml"],
         ["settings/everfresh.toml", "s3://settings/", "s3://settings/*", "s3://settings/everfresh-?.toml", "s3://settings/${aws:userid}"],
@@ -21,7 +21,7 @@ TRIED = {
 
 
 @rule(
-    "every parameter refuses what cannot work, and its default is allowed",
+    "every parameter refuses invalid values, and allows its default",
     put("main Parameters Config AllowedPattern", "^$|^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+$"),
     put("main Parameters Config AllowedPattern", "^$|^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[a-z]+$"),
     drop("main Parameters Hosts AllowedPattern"),
@@ -47,35 +47,35 @@ def parameters(stack):
         if "AllowedValues" in entry:
             fits = default in entry["AllowedValues"]
         elif entry["Type"] == "Number":
-            # Deployments are counted without end.
+            # The deployment number has no upper bound.
             bounded = "MinValue" in entry and ("MaxValue" in entry or name == "DeployNumber")
             if not bounded:
                 yield f"{name}: has no bounds"
             fits = entry.get("MinValue", 0) <= default <= entry.get("MaxValue", default)
         else:
             if "AllowedPattern" not in entry:
-                yield f"{name}: takes anything"
+                yield f"{name}: has no AllowedPattern"
             fits = allows(entry, default)
-            allowed, refused = TRIED.get(name, ([], []))
+            allowed, refused = SAMPLES.get(name, ([], []))
             for value in allowed + refused:
                 if allows(entry, value) != (value in allowed):
                     yield f"{name}: {value} is {'refused' if value in allowed else 'allowed'}"
         if not fits:
             yield f"{name}: its default is not allowed"
         if name.endswith("Keys") and name != "RawKeys" and entry.get("NoEcho") is not True:
-            yield f"{name}: is a secret and would be shown"
+            yield f"{name}: is a secret and needs NoEcho"
     for rule_name in ("HostsHaveACertificate", "TableAndBucketAreAdoptedTogether"):
         if rule_name not in template.get("Rules", {}):
             yield f"the rule {rule_name} is missing"
 
 
 def allows(entry, value):
-    """Whether a parameter's pattern allows a value; of a list, each of its members."""
+    """Whether a parameter's pattern allows a value; of a list, every member."""
     members = value.split(",") if entry["Type"] == "CommaDelimitedList" else [value]
     return all(re.fullmatch(entry.get("AllowedPattern", ".*"), member) for member in members)
 
 
-# What producers, operators and whoever sets up DNS look for, and what it must be.
+# The outputs for producers, operators and DNS records, and their values.
 OUTPUTS = {
     "TableName": "${Table}",
     "BucketName": "${Bucket}",
@@ -95,7 +95,7 @@ OUTPUTS = {
 
 
 @rule(
-    "clients find what they need in the outputs, and nested templates get what they ask for",
+    "the outputs are complete, and nested templates get the parameters that they need",
     *[drop(f"main Outputs {name}") for name in OUTPUTS],
     put("main Outputs TableName Value", {"Ref": "Bucket"}),
     put("main Outputs SiteDomain Value", {"Fn::GetAtt": ["Cdn", "Outputs.DistributionId"]}),
@@ -103,13 +103,13 @@ OUTPUTS = {
     drop(f"{RESOURCES} Cdn {PROPERTIES} Parameters ServeUrl"),
     put(f"{RESOURCES} Alarms {PROPERTIES} Parameters Topic", "x"),
     drop("cdn Outputs DistributionId"),
-    rewrite("crates/cli/src/target.rs", 'output("QueueUrl")', 'output("Queue")'),
+    rewrite("crates/cli/src", 'output("QueueUrl")', 'output("Queue")'),
 )
 def outputs(stack):
     template = stack.templates["main"]
-    for name in re.findall(r'output\("(\w+)"\)', stack.sources["crates/cli/src/target.rs"]):
+    for name in re.findall(r'output\("(\w+)"\)', stack.code("cli/src")):
         if name not in template["Outputs"]:
-            yield f"the command line looks for the output {name}"
+            yield f"the CLI needs the output {name}"
     missing = OUTPUTS.keys() - template["Outputs"].keys()
     yield from (f"{name}: is missing" for name in sorted(missing))
     for name in OUTPUTS.keys() - missing:
@@ -124,11 +124,11 @@ def outputs(stack):
         yield f"an adopted table is not used: {found}"
     for name, nested in stack.main(**ALL_ON).resources(NESTED).items():
         [key] = [key for key, path in TEMPLATES.items() if path == nested["Location"]]
-        asked = stack.templates[key]["Parameters"]
-        needed = {parameter for parameter, entry in asked.items() if "Default" not in entry}
+        accepted = stack.templates[key]["Parameters"]
+        needed = {parameter for parameter, entry in accepted.items() if "Default" not in entry}
         given = set(nested["Parameters"])
-        if not needed <= given <= set(asked):
-            yield f"{name}: gets {sorted(given)}, needs {sorted(needed)} and may get {sorted(asked)}"
+        if not needed <= given <= set(accepted):
+            yield f"{name}: gets {sorted(given)}, needs {sorted(needed)} accepts {sorted(accepted)}"
         known = stack.templates[key].get("Outputs", {})
         for reference in references(template, name):
             if reference not in known:
@@ -136,7 +136,7 @@ def outputs(stack):
 
 
 def references(template, nested):
-    """The outputs of a nested template that are asked for."""
+    """The outputs of a nested template that the main template refers to."""
     evaluated = Evaluated(template, **ALL_ON)
     everything = json.dumps([evaluated.resources(), evaluated.value(template["Outputs"])])
     return set(re.findall(rf"\$\{{{nested}\.Outputs\.(\w+)\}}", everything))

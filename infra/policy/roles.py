@@ -1,11 +1,11 @@
-"""Rules for what each function may do."""
+"""Rules for the roles of the functions."""
 
 import re
 
 from policy.rule import ALL_ON, BUS, KEYS, KMS_KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, TOPIC, drop, put, rewrite, rule, statements
 from reading import many
 
-# X-Ray's calls know no resource. Nothing else may do without one.
+# X-Ray has no resource-level permissions. All other statements must name resources.
 WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 
 
@@ -42,7 +42,7 @@ CONDITIONS = {"Keys": {"StringEquals": {"kms:ViaService": THROUGH}}, "Nonces": {
 
 
 def adopted(may):
-    """The same on a table and in a bucket that were there before."""
+    """The same on an adopted table and bucket."""
     names = {"${Table}": "old-table", "${Bucket}": "old-bucket"}
     return {sid: (actions, re.sub(r"\$\{(Table|Bucket)\}", lambda name: names[name[0]], on)) for sid, (actions, on) in may.items()}
 
@@ -92,12 +92,12 @@ def no_wildcard(stack):
         for statement in statements(role) if "Policies" in role else []:
             actions = set(many(statement["Action"]))
             if any("*" in action for action in actions):
-                yield f"{name}: {statement['Sid']} allows a wildcard of actions"
+                yield f"{name}: {statement['Sid']} has a wildcard in an action"
             for resource in many(statement["Resource"]):
-                # Objects are many; which bucket they are in is not open.
+                # A wildcard may stand for objects, but not for the bucket.
                 named = re.sub(r"^(arn:aws:s3:::[^*/]+)/.*", r"\1", resource)
                 if "*" in named and not (resource == "*" and actions <= WITHOUT_RESOURCE):
-                    yield f"{name}: {statement['Sid']} allows it on {resource}"
+                    yield f"{name}: {statement['Sid']} has the resource {resource}"
 
 
 SDK_CALLS = {
@@ -112,7 +112,7 @@ OTHER_CALLS = {
     "change_message_visibility_batch": "sqs:ChangeMessageVisibility", "put_events": "events:PutEvents", "publish": "sns:Publish",
     "create_invalidation": "cloudfront:CreateInvalidation", "invoke": "lambda:InvokeFunction",
 }  # fmt: skip
-# Calls that Lambda, DynamoDB and S3 make on behalf of the function.
+# Actions of Lambda, DynamoDB and S3 on behalf of the function.
 NOT_IN_THE_CODE = {
     "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "logs:CreateLogStream", "logs:PutLogEvents",
     *WITHOUT_RESOURCE, "kms:Decrypt", "kms:GenerateDataKey",
@@ -120,7 +120,7 @@ NOT_IN_THE_CODE = {
 
 
 @rule(
-    "each function may do exactly what it was designed to do",
+    "each role has exactly the statements listed here",
     put(f"{WORKER_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:Scan"]),
     put(f"{WORKER_STATEMENTS} Sid=Artifacts Action", ["s3:PutObject", "s3:DeleteObject"]),
     drop(f"{WORKER_STATEMENTS} Sid=DeadLetters"),
@@ -153,29 +153,29 @@ def roles(stack):
     for parameters, worker_too, serve_too in ROLE_CASES:
         made = stack.main(**parameters).resources(ROLE)
         with_what = f" with {', '.join(parameters)}" if parameters else ""
-        for name, design in (("WorkerRole", WORKER_MAY | worker_too), ("ServeRole", SERVE_MAY | serve_too)):
-            granted = {}
+        for name, expected in (("WorkerRole", WORKER_MAY | worker_too), ("ServeRole", SERVE_MAY | serve_too)):
+            allowed = {}
             for statement in statements(made[name]):
                 if statement["Effect"] != "Allow" or statement.get("Condition") != CONDITIONS.get(statement["Sid"]):
-                    yield f"{name}{with_what}: {statement['Sid']} has another effect or condition than it was designed to have"
-                if statement["Sid"] in granted:
+                    yield f"{name}{with_what}: {statement['Sid']} has another effect or condition than listed"
+                if statement["Sid"] in allowed:
                     yield f"{name}{with_what}: has {statement['Sid']} twice"
-                granted[statement["Sid"]] = (set(many(statement["Action"])), set(many(statement["Resource"])))
-            designed = {sid: (set(actions.split()), set(resources.split())) for sid, (actions, resources) in design.items()}
-            for sid in sorted(granted.keys() | designed.keys()):
-                if granted.get(sid) != designed.get(sid):
-                    yield f"{name}{with_what}: {sid} is {granted.get(sid, 'missing')}, designed is {designed.get(sid, 'nothing')}"
+                allowed[statement["Sid"]] = (set(many(statement["Action"])), set(many(statement["Resource"])))
+            listed = {sid: (set(actions.split()), set(resources.split())) for sid, (actions, resources) in expected.items()}
+            for sid in sorted(allowed.keys() | listed.keys()):
+                if allowed.get(sid) != listed.get(sid):
+                    yield f"{name}{with_what}: {sid} is {allowed.get(sid, 'missing')}, listed is {listed.get(sid, 'nothing')}"
             if set(made[name]) != {"AssumeRolePolicyDocument", "Policies"}:
                 yield f"{name}: has more than its own policy"
             if not trusts(made[name], "lambda"):
-                yield f"{name}: can be assumed by others than Lambda"
+                yield f"{name}: trusts other principals than Lambda"
         if set(made) != {"WorkerRole", "ServeRole", "DeploymentRole"}:
             yield f"there are other roles: {', '.join(made)}"
         deployment = made["DeploymentRole"]
         if not trusts(deployment, "codedeploy"):
-            yield "DeploymentRole: can be assumed by others than CodeDeploy"
+            yield "DeploymentRole: trusts other principals than CodeDeploy"
         if set(deployment) != {"AssumeRolePolicyDocument", "ManagedPolicyArns"} or deployment["ManagedPolicyArns"] != [SHIFTS_TRAFFIC]:
-            yield f"DeploymentRole: may do something else than {SHIFTS_TRAFFIC}"
+            yield f"DeploymentRole: has another policy than {SHIFTS_TRAFFIC}"
     for name, function in stack.main().resources(LAMBDA).items():
         own = name.removesuffix("Function") + "Role"
         if function.get("Role") != f"${{{own}.Arn}}" or "Policies" in function:
@@ -183,26 +183,26 @@ def roles(stack):
 
 
 def trusts(role, service):
-    """Whether this service of AWS, and nobody else, can assume a role."""
+    """Whether this AWS service is the only principal that may assume a role."""
     principal = {"Service": f"{service}.amazonaws.com"}
     return role["AssumeRolePolicyDocument"]["Statement"] == [{"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}]
 
 
 @rule(
-    "each function's role has every call that its code makes, and no other",
-    rewrite("crates/core/src/ledger/lookup.rs", ".query()", ".scan()"),
-    rewrite("crates/core/src/ledger/invalidate.rs", ".batch_get_item()", ".query()"),
-    rewrite("crates/core/src/artifacts.rs", ".put_object()", ".delete_object()"),
+    "each role allows every call that its function's code makes, and no other",
+    rewrite("crates/core/src/ledger", ".query()", ".scan()"),
+    rewrite("crates/core/src", ".batch_get_item()", ".query()"),
+    rewrite("crates/core/src", ".put_object()", ".delete_object()"),
     put(f"{WORKER_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:ConditionCheckItem"]),
-    rewrite("crates/serve/src/sights.rs", "ledger.lookup_for_reader(", "ledger.record_wanted("),
-    rewrite("crates/serve/src/bodies.rs", "artifacts.download(", "artifacts.upload("),
-    rewrite("crates/enqueue/src/sender.rs", ".send_message()", ".change_message_visibility()"),
-    rewrite("crates/core/src/ledger/invalidate.rs", ".batch_get_item()", ".scan()"),
+    rewrite("crates/serve/src", "ledger.lookup_for_reader(", "ledger.record_wanted("),
+    rewrite("crates/serve/src", "artifacts.download(", "artifacts.upload("),
+    rewrite("crates/enqueue/src", ".send_message()", ".change_message_visibility()"),
+    rewrite("crates/core/src", ".batch_get_item()", ".scan()"),
     put(f"{SERVE_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:GetItem"]),
     put(f"{SERVE_STATEMENTS} Sid=Artifacts Action", ["s3:GetObject", "s3:ListBucket"]),
 )
 def calls(stack):
-    # The worker may use all of core; the serving function what it reaches there.
+    # The worker uses all of core; the serving function only the functions that it reaches.
     code = {
         "WorkerRole": stack.code("core/src", "worker/src"),
         "ServeRole": stack.code("serve/src", "enqueue/src") + reached(stack.code("serve/src"), stack.code("core/src")),
@@ -210,17 +210,17 @@ def calls(stack):
     for name, text in code.items():
         called = actions_in(text)
         role = stack.main(**ALL_ON).resources(ROLE)[name]
-        granted = {action for statement in statements(role) for action in many(statement["Action"])}
-        # Of nonces, the rule above knows what may be written.
-        spared = NOT_IN_THE_CODE | ({"dynamodb:PutItem"} if name == "ServeRole" else set())
-        for action in sorted(called - granted):
+        allowed = {action for statement in statements(role) for action in many(statement["Action"])}
+        # The rule above checks what the serving function may write: nonces.
+        exempt = NOT_IN_THE_CODE | ({"dynamodb:PutItem"} if name == "ServeRole" else set())
+        for action in sorted(called - allowed):
             yield f"the code calls {action}, which {name} does not allow"
-        for action in sorted(granted - called - spared):
+        for action in sorted(allowed - called - exempt):
             yield f"{name} allows {action}, which the code never calls"
 
 
 def reached(code, core):
-    """The functions of core that this code calls on ledger, artifacts, epochs and configuration, and those that they call, as one text."""
+    """The text of the functions of core that this code calls on ledger, artifacts, epochs and configuration, directly or indirectly."""
     bodies = {}
     for function in re.split(r"\bfn (?=\w)", core)[1:]:
         name = re.match(r"\w+", function)[0]
@@ -236,7 +236,7 @@ def reached(code, core):
 
 
 def actions_in(code):
-    """What IAM calls the SDK calls in a text."""
+    """The IAM actions of the SDK calls in a text."""
     called = {f"dynamodb:{action}" for call, action in SDK_CALLS.items() if re.search(rf"\.{call}\(\)", code)}
     called |= {f"dynamodb:{action}" for call, action in TRANSACTED.items() if f"TransactWriteItem::builder().{call}(" in code}
     return called | {action for call, action in OTHER_CALLS.items() if re.search(rf"\.{call}\(\)", code)}

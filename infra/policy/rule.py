@@ -1,4 +1,4 @@
-"""What a rule is, and what it looks at: the templates and the Rust sources that they must agree with."""
+"""Rules, and what they check: the templates, and the Rust sources that the templates must agree with."""
 
 from reading import ROOT, Evaluated, load
 
@@ -7,7 +7,7 @@ LAMBDA, ROLE, QUEUE, BUCKET = "AWS::Serverless::Function", "AWS::IAM::Role", "AW
 NESTED, ALARM, PERMISSION = "AWS::Serverless::Application", "AWS::CloudWatch::Alarm", "AWS::Lambda::Permission"
 DAY, KIB = 24 * 60 * 60, 1024
 
-# Everything that is off by default, switched on.
+# All optional features enabled.
 BUS = "arn:aws:events:eu-west-1:111122223333:event-bus/site"
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:site"
 KMS_KEYS = "arn:aws:kms:eu-west-1:111122223333:key/table,arn:aws:kms:eu-west-1:111122223333:key/bucket"
@@ -22,7 +22,7 @@ class Stack:
         self.templates = {name: load(path) for name, path in TEMPLATES.items()}
         self.sources = {}
         for path in sorted((ROOT / "crates").glob("*/src/**/*.rs")):
-            # Tests at the end of a file call and read what the functions do not.
+            # Without unit tests, which make other calls than the functions do.
             code = path.read_text().split("#[cfg(test)]\nmod tests {")[0]
             self.sources[str(path.relative_to(ROOT))] = code
 
@@ -34,25 +34,28 @@ class Stack:
         return Evaluated(self.templates["cdn"], **given, **parameters)
 
     def alarms(self, **parameters):
-        """As the main template has them made for these parameters of its own."""
+        """The alarms, with the parameters that the main template passes for these parameters of its own."""
         return Evaluated(self.templates["alarms"], **self.main(**parameters).resources(NESTED)["Alarms"]["Parameters"])
 
     def dashboard(self):
         return Evaluated(self.templates["dashboard"], Stack="stack")
 
     def code(self, *folders):
-        """The sources below these folders of crates/, as one text."""
-        paths = tuple(f"crates/{folder}" for folder in folders)
-        found = [text for path, text in self.sources.items() if path.startswith(paths)]
-        assert found, f"there are no sources below {paths}"
-        return "\n".join(found)
+        """The sources in these folders of crates/, as one text."""
+        return "\n".join(self.sources[path] for folder in folders for path in self.below(f"crates/{folder}"))
+
+    def below(self, folder):
+        """The paths of the sources in a folder, or of a single file."""
+        found = [path for path in self.sources if path == folder or path.startswith(f"{folder}/")]
+        assert found, f"{folder} has no Rust sources: correct the path in infra/policy"
+        return found
 
 
 RULES = []
 
 
 def rule(name, *breaks):
-    """A rule: a function that yields complaints, its name, and ways to break it."""
+    """Registers a rule: a function that yields complaints, its name, and mutations that it must detect."""
 
     def register(function):
         RULES.append((name, function, breaks))
@@ -62,7 +65,7 @@ def rule(name, *breaks):
 
 
 def put(path, value):
-    """A way to break a template: another value at `path`, which begins with the template's name."""
+    """A mutation: another value at `path` of a template. The path begins with the template's name."""
 
     def apply(stack):
         node, last = _find(stack, path)
@@ -73,7 +76,7 @@ def put(path, value):
 
 
 def drop(path):
-    """A way to break a template: nothing at `path`."""
+    """A mutation: `path` removed from a template."""
 
     def apply(stack):
         node, last = _find(stack, path)
@@ -83,17 +86,19 @@ def drop(path):
 
 
 def rewrite(source, old, new):
-    """A way to break the agreement with the code: another text in a source."""
+    """A mutation: another text in the Rust sources, wherever it occurs below a folder (or in one file)."""
 
     def apply(stack):
-        assert old in stack.sources[source], f"{source} has no {old!r}"
-        stack.sources[source] = stack.sources[source].replace(old, new)
+        found = [path for path in stack.below(source) if old in stack.sources[path]]
+        assert found, f"{source} has no {old!r}: correct the text in infra/policy"
+        for path in found:
+            stack.sources[path] = stack.sources[path].replace(old, new)
 
     return apply
 
 
 def _find(stack, path):
-    """The holder of the last part of a path, and that part. `Sid=Logs` stands for the statement of that name."""
+    """The parent node of a path, and the last key. `Sid=Logs` selects the list item with that value."""
     name, *parts = path.split(" ")
     node = stack.templates[name]
     for index, part in enumerate(parts):
@@ -117,7 +122,7 @@ def statements(role):
 
 
 def policies(stack):
-    """Every resource policy, by the name of what carries it."""
+    """Every resource policy, by its logical name."""
     for kind in ("AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy"):
         for name, properties in stack.main().resources(kind).items():
             yield name, properties

@@ -1,4 +1,4 @@
-"""Rules for what is kept: table and bucket."""
+"""Rules for table and bucket."""
 
 import json
 import re
@@ -30,11 +30,11 @@ def no_public_bucket(stack):
     for name, properties in policies(stack):
         for statement in properties["PolicyDocument"]["Statement"]:
             if statement["Effect"] == "Allow" and "*" in json.dumps(statement["Principal"]):
-                yield f"{name}: allows everybody something"
+                yield f"{name}: allows public access"
 
 
 @rule(
-    "nothing goes over plain HTTP",
+    "all access needs TLS",
     drop(f"{RESOURCES} BucketPolicy"),
     drop(f"{RESOURCES} DeadLetterQueuePolicy"),
     put(
@@ -58,31 +58,31 @@ def no_plain_http(stack):
     main = stack.main()
     refused = {}
     for _, properties in policies(stack):
-        # What a policy says of others than those that carry it does not count.
-        carriers = many(properties.get("Queues", properties.get("Bucket")))
+        # A policy has an effect only on the resources it is attached to.
+        attached = many(properties.get("Queues", properties.get("Bucket")))
         for statement in properties["PolicyDocument"]["Statement"]:
             over_http = statement.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
             if statement["Effect"] == "Deny" and statement["Principal"] == "*" and over_http:
                 for resource in many(statement["Resource"]):
-                    if resource.removesuffix("/*").replace(".Arn}", "}") in carriers:
+                    if resource.removesuffix("/*").replace(".Arn}", "}") in attached:
                         refused[resource] = statement["Action"]
     for name in main.resources(QUEUE):
         if refused.get(f"${{{name}.Arn}}") != "sqs:*":
-            yield f"{name}: takes messages over plain HTTP"
+            yield f"{name}: allows plain HTTP"
     for name in main.resources(BUCKET):
         for resource in (f"${{{name}.Arn}}", f"${{{name}.Arn}}/*"):
             if refused.get(resource) != "s3:*":
-                yield f"{name}: {resource} can be had over plain HTTP"
+                yield f"{name}: allows plain HTTP on {resource}"
     config = stack.cdn().resources()["Distribution"]["DistributionConfig"]
     for behaviour in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
         if behaviour["ViewerProtocolPolicy"] not in ("redirect-to-https", "https-only"):
-            yield "the distribution answers over plain HTTP"
+            yield "the distribution allows viewers plain HTTP"
     for origin in config["Origins"]:
         if origin["CustomOriginConfig"]["OriginProtocolPolicy"] != "https-only":
-            yield "the distribution asks over plain HTTP"
+            yield "the distribution uses plain HTTP to the origin"
     for name, template in stack.templates.items():
         if any("http://" in text for text in strings(template)):
-            yield f"{TEMPLATES[name]}: has an http:// address"
+            yield f"{TEMPLATES[name]}: has an http:// URL"
 
 
 @rule(
@@ -102,14 +102,14 @@ def encrypted(stack):
     for name, bucket in main.resources(BUCKET).items():
         configured = bucket.get("BucketEncryption", {}).get("ServerSideEncryptionConfiguration")
         if configured != [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]:
-            yield f"{name}: is encrypted by {configured}"
+            yield f"{name}: its encryption is {configured}"
     for name, queue in main.resources(QUEUE).items():
         if queue.get("SqsManagedSseEnabled") is not True:
             yield f"{name}: SqsManagedSseEnabled is not true"
 
 
 @rule(
-    "the table is the one that the code and other languages know, and it can be restored",
+    "the table has the schema that the code expects, a TTL and point-in-time recovery",
     put(f"{RESOURCES} Table {PROPERTIES} BillingMode", "PROVISIONED"),
     put(f"{RESOURCES} Table {PROPERTIES} TimeToLiveSpecification AttributeName", "expires"),
     drop(f"{RESOURCES} Table {PROPERTIES} PointInTimeRecoverySpecification"),
@@ -127,41 +127,41 @@ def table(stack):
         return [(key["AttributeName"], key["KeyType"]) for key in schema]
 
     if keys(made["KeySchema"]) != [(named["PK"], "HASH"), (named["SK"], "RANGE")]:
-        yield "Table: has other keys than the code"
+        yield "Table: its keys differ from the code"
     if made["BillingMode"] != "PAY_PER_REQUEST":
-        yield "Table: is not on demand"
+        yield "Table: its billing mode is not PAY_PER_REQUEST"
     if made.get("TimeToLiveSpecification") != {"AttributeName": named["TTL"], "Enabled": True}:
-        yield "Table: old rows do not go away"
+        yield "Table: has no TTL on the attribute of the code"
     if made.get("PointInTimeRecoverySpecification") != {"PointInTimeRecoveryEnabled": True}:
-        yield "Table: cannot be restored"
+        yield "Table: has no point-in-time recovery"
     [index] = made["GlobalSecondaryIndexes"]
     if keys(index["KeySchema"]) != [(named["TENANT"], "HASH"), (named["PATH"], "RANGE")]:
-        yield "Table: the index is not by tenant and path"
+        yield "Table: the keys of the index are not tenant and path"
     if index["Projection"] != {"ProjectionType": "KEYS_ONLY"}:
-        yield "Table: the index costs more than it must"
+        yield "Table: the index must project KEYS_ONLY"
     [longest] = re.findall(r"MAX_CANONICAL_BYTES: usize = (\d+)", stack.sources["crates/core/src/domain/path.rs"])
     if int(longest) > 1024:
-        yield "Table: DynamoDB refuses a sort key beyond 1024 bytes, and a path is one in the index"
+        yield "Table: a path is a sort key of the index, and DynamoDB allows it 1024 bytes"
 
 
 @rule(
-    "table and bucket outlive the stack; what nobody needs does not outlive its use",
+    "table and bucket are retained; incomplete uploads and quarantined objects expire",
     drop(f"{RESOURCES} Table DeletionPolicy"),
     put(f"{RESOURCES} Bucket UpdateReplacePolicy", "Delete"),
     drop(f"{RESOURCES} Bucket {PROPERTIES} LifecycleConfiguration Rules 0"),
     put(f"{RESOURCES} Bucket {PROPERTIES} LifecycleConfiguration Rules 1 Prefix", ""),
 )
-def keeping(stack):
+def retention(stack):
     for name in ("Table", "Bucket"):
         resource = stack.templates["main"]["Resources"][name]
         if (resource.get("DeletionPolicy"), resource.get("UpdateReplacePolicy")) != ("Retain", "Retain"):
-            yield f"{name}: would be deleted with its pages"
+            yield f"{name}: would be deleted with the stack"
     rules = stack.main().resources()["Bucket"]["LifecycleConfiguration"]["Rules"]
     if not any("AbortIncompleteMultipartUpload" in entry for entry in rules):
-        yield "Bucket: incomplete uploads stay for ever"
+        yield "Bucket: incomplete uploads never expire"
     for entry in rules:
-        # A tenant's name begins with a letter or a digit.
+        # A tenant name begins with a letter or a digit, so _ is not the prefix of a page.
         if "ExpirationInDays" in entry and not entry.get("Prefix", "").startswith("_"):
             yield f"Bucket: {entry['Id']} would delete pages"
     if not any(entry.get("Prefix") == "_quarantine/" for entry in rules):
-        yield "Bucket: what is in quarantine stays for ever"
+        yield "Bucket: quarantined objects never expire"

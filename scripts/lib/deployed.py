@@ -1,4 +1,4 @@
-"""The deployed stack as its clients meet it."""
+"""Clients of the deployed stack."""
 
 import hashlib
 import http.client
@@ -12,16 +12,16 @@ from emulated import REGION, STACK, Server, eventually
 
 
 class Everfresh:
-    """The deployed stack, from the outside."""
+    """The deployed stack, as its clients use it."""
 
     def __init__(self, emulator, site, outputs, cdn, redeploy, key):
         self.emulator, self.site, self.outputs = emulator, site, outputs
         self.domain, self.distribution = cdn["DomainName"], cdn["DistributionId"]
-        self.redeploy = redeploy  # deploys again, with other parameters
+        self.redeploy = redeploy  # updates the stack, with other parameters
         self.key = key  # signs HTTP requests
-        self.queue, self.letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
+        self.queue, self.dead_letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
         self.sqs, self.dynamodb, self.logs = (emulator.client(service) for service in ("sqs", "dynamodb", "logs"))
-        self.taken = []  # dead letters that were taken out
+        self.received = []  # messages received from the dead-letter queue
 
     def row(self, path, sort_key):
         page = hashlib.sha256(path.encode()).hexdigest()
@@ -38,45 +38,45 @@ class Everfresh:
         return self.sqs.send_message(QueueUrl=self.queue, MessageBody=body, MessageAttributes=named)["MessageId"]
 
     def waiting(self):
-        """How many messages both queues have, hidden ones included."""
+        """The number of messages in both queues, including those in flight."""
         queues = (self.queue, self.outputs["LowPriorityQueueUrl"])
         answers = [self.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"] for queue in queues]
         counted = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
         return sum(int(answer[count]) for answer in answers for count in counted)
 
     def dead_letter(self, body):
-        """The dead letter with that body, once it is there."""
+        """The message with that body in the dead-letter queue; waits for it."""
 
-        def look():
+        def receive():
             answer = self.sqs.receive_message(
-                QueueUrl=self.letters,
+                QueueUrl=self.dead_letters,
                 MaxNumberOfMessages=10,
                 WaitTimeSeconds=1,
                 MessageAttributeNames=["All"],
                 VisibilityTimeout=600,
             )
-            self.taken += answer.get("Messages", [])
-            return next((letter for letter in self.taken if letter["Body"] == body), None)
+            self.received += answer.get("Messages", [])
+            return next((message for message in self.received if message["Body"] == body), None)
 
-        return eventually(90, f"a dead letter {body[:60]}", look)
+        return eventually(90, f"a message {body[:60]} in the dead-letter queue", receive)
 
     def lines(self, service, since=0.0):
-        """The lines that a function has logged, or those since a moment."""
+        """The log lines of a function, optionally since a time."""
         pages = self.logs.get_paginator("filter_log_events").paginate(
             logGroupName=f"/aws/lambda/{STACK}-{service}", startTime=int(since * 1000)
         )
         return [event["message"] for page in pages for event in page["events"]]
 
     def metrics(self, service, since=0.0):
-        """Those of them that tell of metrics: one for each batch, or for several readers."""
+        """The log lines with metrics: one per batch of messages, or for several requests."""
         return [json.loads(line) for line in self.lines(service, since) if '"Namespace":"Everfresh"' in line]
 
     def get(self, path, signed=True, host="demo.example", **headers):
         """Reads a page."""
-        return self.ask("GET", path, b"", signed, {"x-everfresh-host": host} | headers)
+        return self.request("GET", path, b"", signed, {"x-everfresh-host": host} | headers)
 
-    def ask(self, method, path, body, signed, headers):
-        """Asks the function URL as the distribution does: signed, and with the reader's host in a header."""
+    def request(self, method, path, body, signed, headers):
+        """Sends a request to the function URL as the distribution does: signed, and with the site's host in a header."""
         url = urllib.parse.urlsplit(self.outputs["ServeFunctionUrl"])
         request = AWSRequest(method, f"https://{url.netloc}{path}", headers=headers, data=body)
         if signed:
@@ -91,23 +91,23 @@ class Everfresh:
 
 
 class Distribution(Server):
-    """Stands before the function URL as CloudFront does, for clients that know nothing of AWS: names the host that they ask, and signs what
-    it passes on. It does not look at bodies, so it must be told their hash."""
+    """A proxy in front of the function URL, as CloudFront is: adds the host in a header and signs the request. Like CloudFront it does not
+    hash the body, so a client must send the hash."""
 
     everfresh = None
 
-    def pass_on(self):
+    def forward(self):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         names = [name.lower() for name in self.headers if name.lower() not in ("host", "connection", "content-length")]
         headers = {name: self.headers[name] for name in names} | {"x-everfresh-host": self.headers["host"]}
         if body and headers.get("x-amz-content-sha256") != hashlib.sha256(body).hexdigest():
             status, text = 403, "the signature does not match"
         else:
-            answer = self.everfresh.ask(self.command, self.path, body, True, headers)
+            answer = self.everfresh.request(self.command, self.path, body, True, headers)
             status, text = answer.status, answer.text
         self.send_response_only(status)
         self.send_header("content-length", str(len(text.encode())))
         self.end_headers()
         self.wfile.write(text.encode())
 
-    do_GET = do_POST = pass_on
+    do_GET = do_POST = forward

@@ -1,4 +1,4 @@
-"""What scripts/e2e checks: the deployed stack as its clients see it. Prints one line per step."""
+"""The steps of scripts/e2e: tests of the deployed stack through its clients. Prints one line per step."""
 
 import argparse
 import functools
@@ -25,11 +25,11 @@ from emulated import MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, d
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SCHEMA = json.loads((ROOT / "crates/enqueue/schema/message-v1.json").read_text())
 
-# Few, so that nobody waits for long.
+# Few, so that the test is fast.
 MAX_ATTEMPTS = 2
 
-# Bodies that the schema and the worker must both refuse.
-REFUSED = [
+# Message bodies that both the schema and the worker must reject.
+INVALID = [
     "this is not a message",
     '["v", 1]',
     '{"v":2,"tenant":"demo","path":"/a"}',
@@ -43,7 +43,7 @@ REFUSED = [
 ]
 
 
-def stack_is_whole(e):
+def stack_is_complete(e):
     made = deployed_types(e.emulator)
     for kind, least in MUST_DEPLOY.items():
         assert made.get(kind, 0) >= least, f"{kind}: {made.get(kind, 0)} instead of {least}"
@@ -51,7 +51,7 @@ def stack_is_whole(e):
 
 
 def producer_of(e, queue):
-    """Somebody who may send to this queue and nothing else: a client's credentials, and a program's environment."""
+    """A user with sqs:SendMessage on this queue only: credentials of a client, and the environment of a program."""
     iam, name = e.emulator.client("iam"), f"sends-to-{queue}"
     iam.create_user(UserName=name)
     may = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": e.outputs[f"{queue}Arn"]}
@@ -61,23 +61,23 @@ def producer_of(e, queue):
         "PATH": os.environ["PATH"], "HOME": str(e.emulator.work / "home"), "PYTHONDONTWRITEBYTECODE": "1",
         "AWS_ENDPOINT_URL": e.emulator.endpoint, "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION,
         "AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
-        # Some SDKs go where the queue's URL points.
+        # Some SDKs send requests to the host of the queue URL.
         "QUEUE_URL": e.emulator.endpoint + urllib.parse.urlsplit(e.outputs[f"{queue}Url"]).path, "AWS_MAX_ATTEMPTS": "2",
     }  # fmt: skip
     return {"access_key": key["AccessKeyId"], "secret_key": key["SecretAccessKey"]}, environment
 
 
 def producers_publish(e):
-    """Each producer may send to the queue and nothing else."""
+    """Each producer in the repository, with sqs:SendMessage on the queue only."""
     producer, environment = producer_of(e, "Queue")
     compiled = ROOT / "target/e2e-node/enqueue.js"
     shutil.copy(ROOT / "producers/enqueue.ts", compiled.parent)
     tsc = ["node_modules/.bin/tsc", "--strict", "--target", "es2022", "--module", "nodenext", "enqueue.ts"]
     run(tsc, os.environ, compiled.parent)
     imported = "import { enqueue } from './enqueue.js'; console.log(typeof enqueue)"
-    said = run(["node", "--input-type=module", "--eval", imported], {"PATH": os.environ["PATH"]}, compiled.parent)
-    assert said == "function\n", f"enqueue.ts cannot be imported: {said}"
-    # The CLI of version 1 goes to AWS with SQS's calls, whatever AWS_ENDPOINT_URL says.
+    output = run(["node", "--input-type=module", "--eval", imported], {"PATH": os.environ["PATH"]}, compiled.parent)
+    assert output == "function\n", f"enqueue.ts cannot be imported: {output}"
+    # Version 1 of the AWS CLI ignores AWS_ENDPOINT_URL for SQS.
     cli = e.emulator.work / "bin/aws"
     cli.parent.mkdir()
     cli.write_text(f'#!/bin/sh\nexec "{pathlib.Path(sys.executable).with_name("aws")}" --endpoint-url "$AWS_ENDPOINT_URL" "$@"\n')
@@ -106,11 +106,11 @@ def producers_publish(e):
     refused(lambda: e.emulator.client("sqs", **producer).receive_message(QueueUrl=e.queue))
     plain = e.emulator.client("sqs", **producer, endpoint=f"http://127.0.0.1:{e.emulator.port}")
     refused(lambda: plain.send_message(QueueUrl=e.queue, MessageBody="x"))
-    return f"{', '.join(commands)}; reading the queue or sending over plain HTTP is refused"
+    return f"{', '.join(commands)}; receiving, and sending over plain HTTP, are refused"
 
 
 def prewarming_has_a_queue_of_its_own(e):
-    """By a producer that is imported, as a service does: their command lines know no reason."""
+    """By the Python producer as a module: the command lines have no argument for the reason."""
     path, (producer, environment) = "/prewarmed", producer_of(e, "LowPriorityQueue")
     program = f"""import boto3, enqueue, os
 print(enqueue.enqueue(boto3.client("sqs"), os.environ["QUEUE_URL"], "demo", "{path}", reason="prewarm"))"""
@@ -120,7 +120,7 @@ print(enqueue.enqueue(boto3.client("sqs"), os.environ["QUEUE_URL"], "demo", "{pa
     sent = next(message for message in e.emulator.sent if path in message["MessageBody"])
     assert sent["QueueUrl"].endswith(f"/{STACK}-low-priority") and json.loads(sent["MessageBody"])["reason"] == "prewarm", sent
     refused(lambda: e.emulator.client("sqs", **producer).send_message(QueueUrl=e.queue, MessageBody=sent["MessageBody"]))
-    return "its message came by the low-priority queue, and who may send there may not send to the other"
+    return "sent to the low-priority queue; its sender may not send to the main queue"
 
 
 def refused(call):
@@ -129,7 +129,7 @@ def refused(call):
     except ClientError as error:
         assert "AccessDenied" in error.response["Error"]["Code"], error
     else:
-        raise AssertionError("was allowed, although no policy allows it")
+        raise AssertionError("the call was allowed without a policy")
 
 
 def run(command, environment, folder=None):
@@ -144,26 +144,26 @@ def page_is_served(e):
     again = e.get("/from/python", **{"if-none-match": answer.getheader("etag")})
     assert again.status == 304, again.status
     assert e.get("/from/python", host="other.example").status in (404, 421), "another host's page"
-    assert e.get("/from/python", signed=False).status == 403, "the function URL is open"
-    # Nobody has asked for this one: the reader does, and waits.
-    missing = e.get("/asked/by/a/reader")
-    assert (missing.status, e.site.renders("/asked/by/a/reader")) == (200, 1), (missing.status, missing.text)
+    assert e.get("/from/python", signed=False).status == 403, "the function URL is public"
+    # Not published yet: the request enqueues it, and waits.
+    missing = e.get("/on/demand")
+    assert (missing.status, e.site.renders("/on/demand")) == (200, 1), (missing.status, missing.text)
     return "200, 304, a missing page on demand; an unsigned request is refused"
 
 
 def batch_fails_in_part(e):
     neighbours = [f"/part/{number}" for number in range(8)]
-    eventually(60, "nothing else is under way", lambda: e.waiting() == 0)
+    eventually(60, "the queues are empty", lambda: e.waiting() == 0)
     since = time.time()
     e.site.statuses_once["/part/fails"] = 500
-    # In the middle, for the first may be fetched while the rest are still being stored.
+    # In the middle: the first may be received before the others are stored.
     paths = [*neighbours[:4], "/part/fails", *neighbours[4:]]
     entries = [
         {"Id": str(at), "MessageBody": json.dumps({"v": 1, "tenant": "demo", "path": path})} for at, path in enumerate(paths)
     ]
     e.sqs.send_message_batch(QueueUrl=e.queue, Entries=entries)
     eventually(60, "the neighbours are published", lambda: all(e.version(path) for path in neighbours))
-    eventually(60, "the failed one is published when it comes again", lambda: e.version("/part/fails"))
+    eventually(60, "the failed message is published after redelivery", lambda: e.version("/part/fails"))
     eventually(30, "the queue is empty", lambda: e.waiting() == 0)
     renders = [e.site.renders(path) for path in paths]
     assert renders == [1, 1, 1, 1, 2, 1, 1, 1, 1], renders
@@ -171,26 +171,26 @@ def batch_fails_in_part(e):
     def total(metric):
         return sum(batch.get(metric, 0) for batch in e.metrics("worker", since))
 
-    # A neighbour that came again would be acknowledged unrendered: the worker's own count shows that none did.
+    # A redelivered neighbour would be acknowledged without a render, so the worker's count is checked.
     eventually(30, "all deliveries are logged", lambda: total("received") >= len(paths) + 1)
     assert (total("received"), total("failed")) == (len(paths) + 1, 1), e.metrics("worker", since)
     [batch] = [batch["received"] for batch in e.metrics("worker", since) if "failed" in batch]
-    assert batch > 1, "the failed one had no neighbours"
-    return f"of a batch of {batch} the failed one came again and no other: {total('received')} deliveries of {len(paths)} messages"
+    assert batch > 1, "the failed message was alone in its batch"
+    return f"of a batch of {batch} only the failed message was redelivered: {total('received')} deliveries of {len(paths)} messages"
 
 
 def bad_messages_are_rejected(e):
     validator = jsonschema.Draft202012Validator(SCHEMA)
-    for body in REFUSED:
+    for body in INVALID:
         try:
             assert list(validator.iter_errors(json.loads(body))), f"the schema allows {body}"
         except json.JSONDecodeError:
             pass
         e.send(body)
-    for body in REFUSED:
+    for body in INVALID:
         reason = e.dead_letter(body)["MessageAttributes"]["reason"]["StringValue"]
         assert reason == "bad_message", f"{reason}: {body}"
-    return f"{len(REFUSED)} bodies, refused by schema and worker alike"
+    return f"{len(INVALID)} bodies, rejected by both the schema and the worker"
 
 
 def rejection_can_be_redriven(e):
@@ -198,25 +198,26 @@ def rejection_can_be_redriven(e):
     e.site.statuses[path] = 500
     body = json.dumps({"v": 1, "tenant": "demo", "path": path})
     first_id = e.send(body, traceparent=TRACE)
-    letter = e.dead_letter(body)
-    attributes = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
+    dead = e.dead_letter(body)
+    attributes = {name: value["StringValue"] for name, value in dead["MessageAttributes"].items()}
     assert attributes == {"reason": "attempts", "everfresh-key": first_id, "traceparent": TRACE}, attributes
     attempts = e.site.renders(path)
-    assert attempts == MAX_ATTEMPTS, f"given up after {attempts} attempts"
+    assert attempts == MAX_ATTEMPTS, f"rejected after {attempts} attempts"
     e.site.statuses.pop(path)
-    # As SQS redrives, which the emulator does not: the same message with a new id.
+    # Redrives as SQS does, which the emulator does not support: the same message with a new id.
     named = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
-    second_id = e.sqs.send_message(QueueUrl=e.queue, MessageBody=letter["Body"], MessageAttributes=named)["MessageId"]
-    e.sqs.delete_message(QueueUrl=e.letters, ReceiptHandle=letter["ReceiptHandle"])
+    second_id = e.sqs.send_message(QueueUrl=e.queue, MessageBody=dead["Body"], MessageAttributes=named)["MessageId"]
+    e.sqs.delete_message(QueueUrl=e.dead_letters, ReceiptHandle=dead["ReceiptHandle"])
     eventually(90, "the redriven message is published", lambda: e.version(path))
     assert e.row(path, f"REQ#{first_id}")["status"] == "COMPLETED" and not e.row(path, f"REQ#{second_id}")
-    return f"given up after {attempts} attempts; sent back by hand (no StartMessageMoveTask here), published under its first key"
+    # The emulator has no StartMessageMoveTask.
+    return f"rejected after {attempts} attempts; redriven by sending it again, published under its first key"
 
 
 def crash_is_recovered(e):
-    path, let_go = "/crashed", threading.Event()
-    e.site.gates[path] = let_go
-    # So long would nobody wait here: just beyond the claim of the worker that dies.
+    path, release = "/crashed", threading.Event()
+    e.site.gates[path] = release
+    # Shorter than the template's, but longer than the claim of the killed worker.
     attributes = e.sqs.get_queue_attributes(QueueUrl=e.queue, AttributeNames=["VisibilityTimeout"])["Attributes"]
     e.sqs.set_queue_attributes(QueueUrl=e.queue, Attributes={"VisibilityTimeout": "45"})
     message_id = e.send({"path": path})
@@ -227,7 +228,7 @@ def crash_is_recovered(e):
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     e.site.gates.pop(path)
-    let_go.set()
+    release.set()
     since = time.monotonic()
     assert not e.version(path)
     eventually(120, "another worker takes over", lambda: e.version(path))
@@ -235,17 +236,17 @@ def crash_is_recovered(e):
     assert (record["status"], record["attempts"]) == ("COMPLETED", "2"), record
     assert e.site.renders(path) == 2
     e.sqs.set_queue_attributes(QueueUrl=e.queue, Attributes=attributes)
-    return f"killed in the middle of a render, published {time.monotonic() - since:.0f} s later by another"
+    return f"the worker was killed during a render; another published the page {time.monotonic() - since:.0f} s later"
 
 
 def replay_commits_once(e):
     path = "/replayed"
-    wish = {"path": path, "idempotency_key": "order-4711"}
-    e.send(wish)
+    message = {"path": path, "idempotency_key": "order-4711"}
+    e.send(message)
     version = eventually(30, "the first is published", lambda: e.version(path))
     e.site.words[path] = "second"
-    time.sleep(3)  # beyond the moments that are not told apart: a request of its own would be rendered
-    e.send(wish)
+    time.sleep(3)  # longer than epsilon, within which a new request would be covered too
+    e.send(message)
     eventually(30, "the second is acknowledged", lambda: e.waiting() == 0)
     assert (e.version(path), e.site.renders(path)) == (version, 1), "the replay was rendered"
     e.send({"path": path, "idempotency_key": "order-4712"})
@@ -260,19 +261,19 @@ def tag_makes_pages_stale(e):
     e.site.words[path] = "after the tag"
     time.sleep(3)
     e.send({"tag": "everything"})
-    eventually(30, "a reader meets a stale page", lambda: is_stale(e, path, version))
-    eventually(30, "which brings a new one", lambda: e.version(path) != version)
-    eventually(10, "that readers get", lambda: "after the tag" in e.get(path).text)
+    eventually(30, "a request gets a stale page", lambda: is_stale(e, path, version))
+    eventually(30, "the page is regenerated", lambda: e.version(path) != version)
+    eventually(10, "requests get the new page", lambda: "after the tag" in e.get(path).text)
     return "by message"
 
 
 def is_stale(e, path, version):
-    """Whether a reader meets it stale. Or met it so before: a request that was put off in an earlier step may come just now."""
+    """Whether a request gets the page stale, or has already had it regenerated: a delayed message of an earlier step may come now."""
     return "stale" in (e.get(path).getheader("cache-status") or "") or e.version(path) != version
 
 
 def signed_request_makes_pages_stale(e):
-    """The same tag through POST /_everfresh/revalidate, by both programs that are there to be copied."""
+    """The same tag through POST /_everfresh/revalidate, by both example programs."""
     path, site = "/tagged", f"http://localhost:{Distribution.listen(everfresh=e).server_port}"
     environment = {"PATH": os.environ["PATH"], "EVERFRESH_KEY": e.key}
     programs = {
@@ -287,23 +288,23 @@ def signed_request_makes_pages_stale(e):
         handle = accepted["handle"]
         assert (handle, accepted["key"]) == (f"inval.order:{language}", f"order:{language}"), accepted
 
-        def told(*after, program=program, handle=handle):
+        def status(*after, program=program, handle=handle):
             return json.loads(run([*program, "status", handle, *after], environment))
 
-        eventually(30, "the request is completed", lambda told=told: told()["state"] == "completed")
-        first, rest = told()["events"][0], told(str(told()["events"][0]["seq"]))["events"]
+        eventually(30, "the request is completed", lambda status=status: status()["state"] == "completed")
+        first, rest = status()["events"][0], status(str(status()["events"][0]["seq"]))["events"]
         assert (first["stage"], [event["stage"] for event in rest]) == ("received", ["committed"]), (first, rest)
-        eventually(30, "a reader meets a stale page", lambda before=before: is_stale(e, path, before))
-        eventually(30, "which brings a new one", lambda before=before: e.version(path) != before)
-        eventually(10, "that readers get", lambda word=e.site.words[path]: word in e.get(path).text)
+        eventually(30, "a request gets a stale page", lambda before=before: is_stale(e, path, before))
+        eventually(30, "the page is regenerated", lambda before=before: e.version(path) != before)
+        eventually(10, "requests get the new page", lambda word=e.site.words[path]: word in e.get(path).text)
         handle = json.loads(run([*program, "path", f"/signed/{language}"], environment))["handle"]
-        eventually(30, "a page by its path", lambda told=told, handle=handle: told(handle=handle)["state"] == "completed")
+        eventually(30, "a page is published by its path", lambda status=status, handle=handle: status(handle=handle)["state"] == "completed")
         forged = environment | {"EVERFRESH_KEY": e.key[:-1] + ("1" if e.key.endswith("0") else "0")}
         refused = subprocess.run([*program, "tag", "everything"], env=forged, capture_output=True, text=True, timeout=60)
         assert refused.returncode and "401" in refused.stdout + refused.stderr, refused
-    unsigned = e.ask("POST", "/_everfresh/revalidate", b"{}", True, {"x-everfresh-host": "demo.example"})
+    unsigned = e.request("POST", "/_everfresh/revalidate", b"{}", True, {"x-everfresh-host": "demo.example"})
     assert (unsigned.status, e.get("/_everfresh/x").status) == (401, 404), unsigned.text
-    return f"{', '.join(programs)}: by tag and by path, with its events; a forged signature is refused"
+    return f"{', '.join(programs)}: by tag and by path, with the events of the request; a forged signature is refused"
 
 
 def changed_parameter_is_deployed(e):
@@ -316,89 +317,89 @@ def changed_parameter_is_deployed(e):
         live = functions.get_function_configuration(FunctionName=name, Qualifier="live")
         assert (alias["FunctionVersion"], live["Environment"]["Variables"]["EVERFRESH_DEPLOY"]) == ("2", "1"), (alias, live)
     eventually(30, "a page of the older deployment is stale", lambda: "stale" in (e.get(path).getheader("cache-status") or ""))
-    eventually(30, "which brings a new one", lambda: e.version(path) != before)
+    eventually(30, "the page is regenerated", lambda: e.version(path) != before)
     assert e.row(path, "META")["deploy"] == "1", e.row(path, "META")
-    return "both aliases moved on, and a page of the older deployment was made anew"
+    return "both aliases point to the new version, and a page of the older deployment was regenerated"
 
 
-def commit_is_announced(e):
-    path, tag = "/told/1", "told"
-    listens, events = listener(e)
-    e.redeploy(revision=2, DeployNumber=1, distribution=e.distribution, InvalidateCdn="true", EventTarget=listens)
-    e.site.words[path] = "to be told"
+def commit_is_notified(e):
+    path, tag = "/notified/1", "notified"
+    bus, events = subscriber(e)
+    e.redeploy(revision=2, DeployNumber=1, distribution=e.distribution, InvalidateCdn="true", EventTarget=bus)
+    e.site.words[path] = "notified"
     e.send({"path": path})
     eventually(60, "the page is published", lambda: e.version(path))
     own = f".demo:{hashlib.sha256(path.encode()).hexdigest()}"
-    eventually(60, "its copies are forgotten", lambda: f"#{own}" in forgotten(e))
-    event = eventually(60, "the event is heard", lambda: next((event for event in events() if event["detail"]["path"] == path), None))
+    eventually(60, "the page is invalidated", lambda: f"#{own}" in invalidated(e))
+    event = eventually(60, "the event is received", lambda: next((event for event in events() if event["detail"]["path"] == path), None))
     assert (event["source"], event["detail-type"]) == ("everfresh", "Page Regenerated"), event
     assert (event["detail"]["tenant"], event["detail"]["version"], event["detail"]["status"]) == ("demo", e.version(path), 200), event
-    eventually(30, "the mark is gone", lambda: "pending_notification" not in e.row(path, "META"))
+    eventually(30, "the pending notification is cleared", lambda: "pending_notification" not in e.row(path, "META"))
     carried = (e.get(path).getheader("cache-tag") or "").split(",")
     assert carried[0] == own, carried
     e.send({"tag": tag})
-    eventually(60, "the tag's copies are forgotten", lambda: f"#demo:{tag}" in forgotten(e))
-    return "the distribution forgets the page by its own tag and a tag's pages by theirs; the bus hears of the version"
+    eventually(60, "the tag is invalidated", lambda: f"#demo:{tag}" in invalidated(e))
+    return "a page is invalidated by its own tag, and pages of a tag by that tag; the bus receives the version"
 
 
-def listener(e):
-    """A bus whose events end in a queue. Returns its ARN, and what it has heard so far."""
+def subscriber(e):
+    """A bus whose events go to a queue. Returns its ARN, and a function that returns the events received so far."""
     events = e.emulator.client("events")
     bus = events.create_event_bus(Name="site")["EventBusArn"]
-    queue = e.sqs.create_queue(QueueName="heard")["QueueUrl"]
+    queue = e.sqs.create_queue(QueueName="events")["QueueUrl"]
     arn = e.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     events.put_rule(Name="all", EventBusName="site", EventPattern=json.dumps({"source": ["everfresh"]}))
-    events.put_targets(Rule="all", EventBusName="site", Targets=[{"Id": "heard", "Arn": arn}])
-    heard = []
+    events.put_targets(Rule="all", EventBusName="site", Targets=[{"Id": "events", "Arn": arn}])
+    received = []
 
     def so_far():
         messages = e.sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=1, VisibilityTimeout=600)
-        heard.extend(json.loads(message["Body"]) for message in messages.get("Messages", []))
-        return heard
+        received.extend(json.loads(message["Body"]) for message in messages.get("Messages", []))
+        return received
 
     return bus, so_far
 
 
-def forgotten(e):
-    """What the distribution was asked to forget."""
+def invalidated(e):
+    """The invalidated paths and tags of the distribution."""
     cloudfront = e.emulator.client("cloudfront")
     listed = cloudfront.list_invalidations(DistributionId=e.distribution)["InvalidationList"].get("Items", [])
-    asked = [cloudfront.get_invalidation(DistributionId=e.distribution, Id=item["Id"])["Invalidation"] for item in listed]
-    return [item for invalidation in asked for item in invalidation["InvalidationBatch"]["Paths"]["Items"]]
+    invalidations = [cloudfront.get_invalidation(DistributionId=e.distribution, Id=item["Id"])["Invalidation"] for item in listed]
+    return [item for invalidation in invalidations for item in invalidation["InvalidationBatch"]["Paths"]["Items"]]
 
 
-def what_was_sent_fits_the_schema(e):
+def sent_messages_match_the_schema(e):
     validator, checked = jsonschema.Draft202012Validator(SCHEMA), 0
     for message in e.emulator.sent:
-        if message["QueueUrl"] != e.letters and message["MessageBody"] not in REFUSED:
+        if message["QueueUrl"] != e.dead_letters and message["MessageBody"] not in INVALID:
             validator.validate(json.loads(message["MessageBody"]))
             checked += 1
-    by_readers = [message for message in e.emulator.sent if "everfresh-page" in message.get("MessageAttributes", {})]
-    assert checked > 10 and by_readers, "nothing was checked"
-    return f"{checked} messages, {len(by_readers)} of them of the serving function"
+    by_requests = [message for message in e.emulator.sent if "everfresh-page" in message.get("MessageAttributes", {})]
+    assert checked > 10 and by_requests, "too few messages to check"
+    return f"{checked} messages, {len(by_requests)} of them from the serving function"
 
 
-def logs_tell_of_metrics_and_no_refusal(e):
+def logs_have_metrics_and_no_denied_access(e):
     counted = {}
     for service in ("worker", "serve"):
-        refusals = [line for line in e.lines(service) if "not authorized" in line or "AccessDenied" in line]
-        assert not refusals, f"{service} lacks a permission: {refusals[0]}"
-        of_metrics = e.metrics(service)
-        assert of_metrics, f"{service} tells of no metrics"
-        for line in of_metrics:
+        denied = [line for line in e.lines(service) if "not authorized" in line or "AccessDenied" in line]
+        assert not denied, f"{service} lacks a permission: {denied[0]}"
+        metrics = e.metrics(service)
+        assert metrics, f"{service} logs no metrics"
+        for line in metrics:
             assert (line["service"], line["stack"]) == (service, STACK), line
-        counted[service] = len(of_metrics)
-    return f"lines of metrics: {counted['worker']} of the worker, {counted['serve']} of the serving function"
+        counted[service] = len(metrics)
+    return f"lines with metrics: {counted['worker']} of the worker, {counted['serve']} of the serving function"
 
 
-def distribution_names_the_host(e):
-    """Through the distribution. The emulator's does not sign what it asks, so the function URL is opened first: this comes last."""
+def distribution_sets_the_host(e):
+    """Through the distribution. The emulator's does not sign its requests, so this last step makes the function URL public first."""
     functions, name = e.emulator.client("lambda"), e.outputs["ServeFunctionName"]
     functions.update_function_url_config(FunctionName=name, Qualifier="live", AuthType="NONE")
-    anybody = {"Action": "lambda:InvokeFunctionUrl", "Principal": "*", "FunctionUrlAuthType": "NONE"}
-    functions.add_permission(FunctionName=name, Qualifier="live", StatementId="open", **anybody)
+    public = {"Action": "lambda:InvokeFunctionUrl", "Principal": "*", "FunctionUrlAuthType": "NONE"}
+    functions.add_permission(FunctionName=name, Qualifier="live", StatementId="public", **public)
 
-    def ask(path, port, **headers):
+    def status(path, port, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", path, headers={"Host": e.domain} | headers)
         answer = connection.getresponse()
@@ -407,15 +408,15 @@ def distribution_names_the_host(e):
         return answer.status
 
     over_tls = urllib.parse.urlsplit(e.emulator.endpoint).port
-    assert ask("/from/python", over_tls) == 200, "the distribution's own host is not served"
-    forged = ask("/from/python", over_tls, **{"x-everfresh-host": "other.example"})
-    assert forged == 200, f"{forged}: a reader can name another host"
-    assert (ask("/from/python", e.emulator.port), ask("/_everfresh/x", e.emulator.port)) == (301, 403), "plain HTTP is served"
-    return "whatever a reader says; plain HTTP is redirected for pages and refused below /_everfresh"
+    assert status("/from/python", over_tls) == 200, "the distribution's own host is not served"
+    forged = status("/from/python", over_tls, **{"x-everfresh-host": "other.example"})
+    assert forged == 200, f"{forged}: a client can set another host"
+    assert (status("/from/python", e.emulator.port), status("/_everfresh/x", e.emulator.port)) == (301, 403), "plain HTTP is served"
+    return "a client cannot override it; plain HTTP is redirected for pages and refused below /_everfresh"
 
 
 STEPS = [
-    stack_is_whole,
+    stack_is_complete,
     producers_publish,
     prewarming_has_a_queue_of_its_own,
     page_is_served,
@@ -427,17 +428,17 @@ STEPS = [
     tag_makes_pages_stale,
     signed_request_makes_pages_stale,
     changed_parameter_is_deployed,
-    commit_is_announced,
-    what_was_sent_fits_the_schema,
-    logs_tell_of_metrics_and_no_refusal,
-    distribution_names_the_host,
+    commit_is_notified,
+    sent_messages_match_the_schema,
+    logs_have_metrics_and_no_denied_access,
+    distribution_sets_the_host,
 ]
 
 
 def main():
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--bootstraps", type=pathlib.Path, required=True, help="has everfresh-worker and everfresh-serve")
-    arguments.add_argument("--keep-logs", type=pathlib.Path, help="where the logs go at the end")
+    arguments.add_argument("--bootstraps", type=pathlib.Path, required=True, help="folder with everfresh-worker and everfresh-serve")
+    arguments.add_argument("--keep-logs", type=pathlib.Path, help="folder for the logs")
     options = arguments.parse_args()
     for binary in ("everfresh-worker", "everfresh-serve"):
         if not (options.bootstraps / binary).exists():
@@ -446,7 +447,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         site, emulator = Site(), Emulator(pathlib.Path(folder))
         try:
-            # A short ladder, so that nobody waits for long; keys, so that their policy is deployed too. A reader waits as long as a busy
+            # A short ladder, so that retries are fast; keys, so that their policy is deployed too. A request waits as long as a busy
             # machine may take to start a worker.
             key = f"e2e:{secrets.token_hex(32)}"
             settings = {"RenderTime": "short", "MaxAttempts": MAX_ATTEMPTS, "ReaderWait": 20, "RevalidateKeys": key}
@@ -458,8 +459,8 @@ def main():
             everfresh = Everfresh(emulator, site, outputs, cdn, redeploy, key)
             for step in STEPS:
                 since = time.monotonic()
-                said = step(everfresh)
-                print(f"holds   {step.__name__.replace('_', ' ')}: {said} ({time.monotonic() - since:.0f} s)", flush=True)
+                result = step(everfresh)
+                print(f"holds   {step.__name__.replace('_', ' ')}: {result} ({time.monotonic() - since:.0f} s)", flush=True)
         except Exception:
             print(emulator.log.read_text()[-6000:])
             raise

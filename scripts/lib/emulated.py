@@ -1,4 +1,4 @@
-"""A stack on an emulator of AWS: ministack, the TLS front before it, an origin, and template.yaml deployed."""
+"""A stack on an AWS emulator: ministack, a TLS proxy in front of it, an origin, and the deployment of template.yaml."""
 
 import http.client
 import ipaddress
@@ -24,12 +24,12 @@ from reading import load  # noqa: E402
 
 REGION, STACK = "eu-west-1", "shop"
 
-# All of template.yaml is deployed but for this: what the emulator cannot show, or has nobody to show it to.
+# Parts of template.yaml that are not deployed, because the emulator does not support or does not use them.
 LEFT_OUT_RESOURCES = ("Cdn", "Alarms", "Dashboard", "DeploymentRole")
 LEFT_OUT_PROPERTIES = (("WorkerFunction", "DeploymentPreference"), ("ServeFunction", "DeploymentPreference"))
 LEFT_OUT_OUTPUTS = ("DistributionId", "SiteDomain")
 
-# What must be there afterwards, however the rest changes.
+# The minimum number of deployed resources, by type.
 MUST_DEPLOY = {
     "AWS::DynamoDB::Table": 1, "AWS::S3::Bucket": 1, "AWS::S3::BucketPolicy": 1, "AWS::SQS::Queue": 3, "AWS::SQS::QueuePolicy": 3,
     "AWS::IAM::Role": 2, "AWS::Logs::LogGroup": 2, "AWS::Lambda::Function": 2, "AWS::Lambda::Alias": 2,
@@ -37,14 +37,14 @@ MUST_DEPLOY = {
 }  # fmt: skip
 
 
-def eventually(seconds, what, ask):
-    """What `ask` answers when that is true for the first time."""
+def eventually(seconds, what, probe):
+    """Calls `probe` until it returns a true value, and returns that."""
     end = time.monotonic() + seconds
-    while not (answer := ask()):
+    while not (result := probe()):
         if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"timeout of {seconds} s: {what}")
         time.sleep(0.2)
-    return answer
+    return result
 
 
 def free_port():
@@ -54,20 +54,20 @@ def free_port():
 
 
 def private_address():
-    """An address of this machine that a tenant with a private network may have: functions never ask loopback."""
+    """An address of this machine in a private network: functions refuse origins on loopback."""
     networks = [ipaddress.ip_network(text) for text in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")]
     for text in subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split():
         address = ipaddress.ip_address(text)
         if any(address in network for network in networks):
             return address
-    raise AssertionError("this machine has no private address for the origin: give it one, as root, with ip address add 10.254.0.1/32 dev lo")
+    raise AssertionError("this machine has no private address for the origin: as root, run ip address add 10.254.0.1/32 dev lo")
 
 
 class Threads(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        """A client that is killed leaves its connections as they are: nothing to tell."""
+        """Does not report connections of killed clients."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -77,7 +77,7 @@ class ThreadsOnIpv6(Threads):
 
 
 class Server(BaseHTTPRequestHandler):
-    """A server in threads of its own, on loopback unless told otherwise."""
+    """A server in threads of its own, by default on loopback."""
 
     protocol_version = "HTTP/1.1"
 
@@ -93,12 +93,12 @@ class Server(BaseHTTPRequestHandler):
 
 
 class TlsFront(Server):
-    """Stands before the emulator as a load balancer does that ends TLS, and says so. Without it every request would be refused: the
-    policies of bucket and queues want TLS, and the functions believe no certificate but Amazon's. Notes what is sent to queues."""
+    """A proxy in front of the emulator that claims to terminate TLS, as a load balancer does. Without it every request would be refused:
+    the policies of bucket and queues require TLS, and the functions trust Amazon's certificates only. Records messages sent to queues."""
 
     behind, sent = 0, []
 
-    def pass_on(self):
+    def forward(self):
         body = self.body()
         if self.headers.get("x-amz-target") == "AmazonSQS.SendMessage":
             self.sent.append(json.loads(body))
@@ -127,7 +127,7 @@ class TlsFront(Server):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = pass_on
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = forward
 
     def body(self):
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -141,11 +141,11 @@ class TlsFront(Server):
 
 
 class Origin(Server):
-    """Renders a word for each path. Paths can be made to fail, always or once, or to hang until they are let go."""
+    """Renders a word for each path. Paths can be made to fail, always or once, or to block on an event."""
 
     def do_GET(self):
         origin = self.server.origin
-        origin.asked.append(self.path)
+        origin.requests.append(self.path)
         if gate := origin.gates.get(self.path):
             gate.wait(120)
         status = origin.statuses_once.pop(self.path, None) or origin.statuses.get(self.path, 200)
@@ -157,24 +157,24 @@ class Origin(Server):
         try:
             self.wfile.write(body)
         except OSError:
-            pass  # the worker that asked is dead, which is what was wanted
+            pass  # the test has killed the worker
 
 
 class Site:
-    """The origin, from the outside."""
+    """The control of the origin."""
 
     def __init__(self):
-        self.asked, self.words, self.statuses, self.statuses_once, self.gates = [], {}, {}, {}, {}
+        self.requests, self.words, self.statuses, self.statuses_once, self.gates = [], {}, {}, {}, {}
         address = private_address()
         server = Origin.listen(address)
         server.origin = self
         self.url = f"http://{address}:{server.server_port}" if address.version == 4 else f"http://[{address}]:{server.server_port}"
 
     def renders(self, path):
-        return self.asked.count(path)
+        return self.requests.count(path)
 
     def everfresh_toml(self, *hosts):
-        """A site whose origin is on this machine."""
+        """The configuration of a site whose origin is on this machine."""
         return f"""
 [tenant.demo]
 hosts  = {json.dumps(hosts)}
@@ -188,7 +188,7 @@ tags       = ["everything"]
 
 
 class Emulator:
-    """ministack, with roles and policies enforced. Its functions are processes of their own, and its children."""
+    """ministack, with enforced roles and policies. Its functions are child processes."""
 
     def __init__(self, work):
         self.work, self.port, self.sent = work, free_port(), []
@@ -198,18 +198,18 @@ class Emulator:
         (work / "tmp").mkdir()
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(work / "home"), "TMPDIR": str(work / "tmp"),
-            # Functions find AWS at the front. ministack listens for devices on every interface unless told not to.
+            # Functions call AWS through the proxy. By default the IoT listener of ministack binds to all interfaces.
             "AWS_ENDPOINT_URL": self.endpoint, "MINISTACK_HOST": "127.0.0.1", "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(self.port),
             "IOT_MTLS_ENABLED": "0", "AUTH": "true", "MINISTACK_REGION": REGION, "LAMBDA_STRICT": "0",
         }  # fmt: skip
         self.log = work / "ministack.log"
         command = [pathlib.Path(sys.executable).with_name("ministack")]
         self.process = subprocess.Popen(command, env=environment, cwd=work, stdout=self.log.open("w"), stderr=subprocess.STDOUT)
-        eventually(60, f"ministack answers; see {self.log}", self.answers)
+        eventually(60, f"ministack is healthy; see {self.log}", self.healthy)
 
-    def answers(self):
+    def healthy(self):
         if self.process.poll() is not None:
-            raise AssertionError(f"ministack ended:\n{self.log.read_text()[-2000:]}")
+            raise AssertionError(f"ministack exited:\n{self.log.read_text()[-2000:]}")
         try:
             return urllib.request.urlopen(f"http://127.0.0.1:{self.port}/_ministack/health", timeout=2).status == 200
         except OSError:
@@ -226,7 +226,7 @@ class Emulator:
         )
 
     def function_processes(self, name):
-        """The processes of a function."""
+        """The process ids of a function."""
         found = []
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -251,11 +251,11 @@ class Emulator:
                 if b"bootstrap" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
             except OSError:
-                pass  # it went with its parent
+                pass  # it ended with its parent
 
 
-def without_the_left_out(template, distribution):
-    """The template as it is deployed here, with a distribution of another stack."""
+def deployable(template, distribution):
+    """The template without the parts that are not deployed, and with the distribution of another stack."""
     for name in LEFT_OUT_RESOURCES:
         del template["Resources"][name]
     for resource, name in LEFT_OUT_PROPERTIES:
@@ -275,17 +275,17 @@ def without_the_left_out(template, distribution):
     return named(template)
 
 
-def suit_the_emulator(template, parameters):
-    """Changes what the emulator takes otherwise than AWS."""
+def adapt_to_emulator(template, parameters):
+    """Changes properties that the emulator handles differently from AWS."""
     worker, role = (template["Resources"][name]["Properties"] for name in ("WorkerFunction", "WorkerRole"))
-    # CloudFormation makes a number of what a parameter says; here it stays a text.
+    # CloudFormation converts a Number parameter to a number; the emulator keeps a string.
     for event in worker["Events"].values():
         for holder in (event["Properties"], event["Properties"]["ScalingConfig"]):
             for key, value in holder.items():
                 name = value.get("Ref") if isinstance(value, dict) else None
                 if name and template["Parameters"][name]["Type"] == "Number":
                     holder[key] = int(parameters.get(name, template["Parameters"][name]["Default"]))
-    # On AWS, who may do one may do a batch.
+    # On AWS, the permission for the single call covers the batch call.
     [messages] = [
         statement for statement in role["Policies"][0]["PolicyDocument"]["Statement"] if statement.get("Sid") == "Messages"
     ]
@@ -293,7 +293,7 @@ def suit_the_emulator(template, parameters):
 
 
 def packed(bootstraps, binary, work):
-    """The zip that scripts/package made, or one of a binary that cargo did."""
+    """The zip of scripts/package, or a zip of a binary in a build folder of cargo."""
     package = bootstraps / f"{binary}.zip"
     if not package.exists():
         package = work / package.name
@@ -303,9 +303,9 @@ def packed(bootstraps, binary, work):
 
 
 def deploy(emulator, bootstraps, revision=0, distribution="none", **parameters):
-    """Does what scripts/deploy does: packs the functions, puts them into a bucket, makes or changes the stack. Returns its outputs."""
+    """Does what scripts/deploy does: uploads the packages of the functions, creates or updates the stack. Returns its outputs."""
     s3 = emulator.client("s3")
-    template = without_the_left_out(load("template.yaml"), distribution)
+    template = deployable(load("template.yaml"), distribution)
     if not revision:
         s3.create_bucket(Bucket="packages", CreateBucketConfiguration={"LocationConstraint": REGION})
     for function, binary in (("WorkerFunction", "everfresh-worker"), ("ServeFunction", "everfresh-serve")):
@@ -315,19 +315,19 @@ def deploy(emulator, bootstraps, revision=0, distribution="none", **parameters):
         properties = template["Resources"][function]["Properties"]
         properties["CodeUri"] = f"s3://packages/{key}"
         properties["Description"] = properties["Description"].replace("revision 0", f"revision {revision}")
-    suit_the_emulator(template, parameters)
+    adapt_to_emulator(template, parameters)
     return make_stack(emulator, STACK, template, parameters, change=bool(revision))
 
 
 def deploy_cdn(emulator, outputs):
-    """The distribution as a stack of its own. Returns its outputs."""
+    """Deploys the distribution as a stack of its own. Returns its outputs."""
     alias = emulator.client("lambda").get_alias(FunctionName=outputs["ServeFunctionName"], Name="live")["AliasArn"]
     parameters = {"ServeFunctionArn": alias, "ServeUrl": outputs["ServeFunctionUrl"], "TagHeader": "Cache-Tag"}
     return make_stack(emulator, f"{STACK}-cdn", load("infra/cdn.yaml"), parameters)
 
 
 def make_stack(emulator, name, template, parameters, change=False):
-    """Makes a stack, or changes it, and returns its outputs."""
+    """Creates or updates a stack, and returns its outputs."""
     cloudformation = emulator.client("cloudformation")
     make = cloudformation.update_stack if change else cloudformation.create_stack
     make(
@@ -341,7 +341,7 @@ def make_stack(emulator, name, template, parameters, change=False):
         [stack] = cloudformation.describe_stacks(StackName=name)["Stacks"]
         return stack if not stack["StackStatus"].endswith("IN_PROGRESS") else None
 
-    stack = eventually(120, f"the stack {name} is made", ended)
+    stack = eventually(120, f"the stack {name} is deployed", ended)
     if stack["StackStatus"] not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
         events = cloudformation.describe_stack_events(StackName=name)["StackEvents"]
         known = [event for event in events if event.get("ResourceStatusReason")]
@@ -351,7 +351,7 @@ def make_stack(emulator, name, template, parameters, change=False):
 
 
 def deployed_types(emulator):
-    """How many resources of each type the stack has."""
+    """The number of resources of each type in the stack."""
     pages = emulator.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=STACK)
     counted = {}
     for resource in (resource for page in pages for resource in page["StackResourceSummaries"]):

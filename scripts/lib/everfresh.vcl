@@ -1,20 +1,21 @@
-# Varnish in front of Everfresh. It goes by s-maxage and stale-while-revalidate itself; all that is here is for stale-if-error.
+# Varnish in front of Everfresh. Varnish implements s-maxage and stale-while-revalidate; this file adds
+# stale-if-error.
 vcl 4.1;
 import std;
 
 backend everfresh { .host = "127.0.0.1"; .port = "@EVERFRESH@"; }
 
 sub vcl_recv {
-    # Grace is how long a copy may be served beyond its life: stale-if-error, see below. While Everfresh answers, no more of it is
-    # used than stale-while-revalidate allows, which is as much, but at most 60 seconds.
+    # Grace is how long a stale object may be served: stale-if-error, see below. While Everfresh responds,
+    # at most 60 seconds of it are used, the maximum of stale-while-revalidate.
     set req.grace = 60s;
     if (req.restarts > 0) { set req.grace = 365d; }
 }
 
 sub vcl_backend_response {
     if (beresp.status >= 500) {
-        call rather_a_copy;
-        # By default, Varnish remembers for two minutes that there was something not to be kept, and finds no copy meanwhile.
+        call prefer_stale;
+        # By default, Varnish stores a hit-for-miss object for two minutes, which hides the stale object.
         set beresp.uncacheable = true;
         set beresp.ttl = 1s;
         return (deliver);
@@ -24,14 +25,14 @@ sub vcl_backend_response {
     }
 }
 
-sub vcl_backend_error { call rather_a_copy; }
+sub vcl_backend_error { call prefer_stale; }
 
-# Varnish asks with a condition if it has a copy. An error must not take its place.
-sub rather_a_copy {
+# A conditional request means that there is a stale object. An error must not replace it.
+sub prefer_stale {
     if (bereq.http.If-None-Match) { return (abandon); }
 }
 
-# Abandoned: once more, with that copy.
+# After an abandoned fetch: restart, and deliver the stale object.
 sub vcl_synth {
     if (resp.status == 503 && req.restarts == 0) { return (restart); }
 }

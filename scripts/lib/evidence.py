@@ -1,4 +1,4 @@
-"""The page of evidence: figures as they were last obtained, kept in docs/evidence.json and told in docs/evidence.md."""
+"""The latest figures of each part: stored in docs/evidence.json, and written as a page to docs/evidence.md."""
 
 import datetime
 import json
@@ -13,7 +13,7 @@ PAGE = ROOT / "docs/evidence.md"
 
 
 def commit():
-    """What is checked out, and whether it was changed since."""
+    """The commit that is checked out, and whether the working tree has changes."""
     def git(*arguments):
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
@@ -22,7 +22,7 @@ def commit():
 
 
 def keep(name, part):
-    """Keeps a part's figures beside the others', and writes the page anew."""
+    """Stores the figures of a part, and rewrites the page."""
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     figures[name] = part | {"date": datetime.date.today().isoformat()}
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
@@ -30,26 +30,26 @@ def keep(name, part):
 
 
 def is_current():
-    """Whether the page is what the figures say."""
+    """Whether the page matches the stored figures."""
     return not FIGURES.exists() or PAGE.read_text() == page(json.loads(FIGURES.read_text()))
 
 
 def gaps():
-    """What the page does not show, or of no commit that somebody else could try."""
+    """Parts without figures, with figures of uncommitted code, or with figures that fall short."""
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for name in proofs.PARTS:
         if name not in figures:
-            yield f"docs/evidence.md has nothing of {name}"
+            yield f"docs/evidence.md has no figures of {name}"
             continue
         if "changes" in figures[name]["commit"]:
-            yield f"docs/evidence.md has {name} of a commit with changes"
+            yield f"docs/evidence.md has figures of {name} from uncommitted code"
         yield from (f"docs/evidence.md: {row['promise']}" for row in figures[name]["rows"] if not row["holds"])
 
 
 def page(figures):
     lines = ["# Evidence", "",
-             "What Everfresh promises, what shows it, and the figures last obtained. `scripts/prove --write` wrote this page; each",
-             "command runs by itself too.", "",
+             "The promises of Everfresh, how each is shown, and the latest figures. `scripts/prove --write` writes this page; each",
+             "command also runs by itself.", "",
              "| Promise | Shown by | Figures | Command | Commit |", "|---|---|---|---|---|"]
     parts = [figures[name] for name in proofs.PARTS if name in figures]
     for part in parts:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the change that a mutant is: mutant_diff.py mutants.out 'crates/core/src/x.rs:1:2: replace …'"""
+"""Prints the diff of a mutant: mutant_diff.py mutants.out 'crates/core/src/x.rs:1:2: replace …'"""
 
 import json
 import pathlib

@@ -2,7 +2,7 @@
 
     python3 scripts/lib/sbom.py TARGET FOLDER CRATE...
 
-What runs in the function and what builds it is in it, tests are not. The same graph gives the same bytes: no time, no random serial.
+Contains normal and build dependencies, but no dev-dependencies. Reproducible: no timestamp, no random serial number.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ def cargo(*arguments):
 
 
 def built(crate, target):
-    """Names and versions of what the crate alone is built from. The graph of the metadata has the features of the whole workspace."""
+    """Names and versions of the dependencies of the crate alone. The graph in the metadata has the features of the whole workspace."""
     tree = cargo("tree", "--locked", "--package", crate, "--target", target, "--edges", "normal,build", "--prefix", "none", "--format", "{p}")
     lines = (line.split() for line in tree.splitlines() if line.strip())
     return {(name, version.removeprefix("v")) for name, version, *_ in lines}
 
 
 def closure(packages, nodes, root, wanted):
-    """The ids that `root` is built from, itself included, with what each depends on."""
+    """The ids of `root` and its dependencies, each with its own dependencies."""
     edges, todo = {}, [root]
     while todo:
         package = todo.pop()
@@ -49,7 +49,7 @@ def component(package, kind, checksums):
         "name": package["name"],
         "version": package["version"],
         "purl": purl(package),
-        # `MIT/Apache-2.0` is how an OR was written before there were expressions.
+        # `MIT/Apache-2.0` is an old notation for OR.
         "licenses": [{"expression": " OR ".join(part.strip() for part in package["license"].split("/"))}],
     }
     if package["description"]:
@@ -62,7 +62,7 @@ def component(package, kind, checksums):
 
 
 def lock_checksums(lock):
-    """From Cargo.lock, which is simple enough to be read by line; Python has had a TOML reader only since 3.11."""
+    """From Cargo.lock, read by line: Python has a TOML parser only since 3.11."""
     found, name, version = {}, None, None
     for line in lock.read_text().splitlines():
         key, _, value = line.partition(" = ")
@@ -80,7 +80,7 @@ def bom(metadata, crate, checksums, wanted):
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     (root,) = [id for id in metadata["workspace_members"] if packages[id]["name"] == crate]
     edges = closure(packages, nodes, root, wanted)
-    assert len(edges) == len(wanted), f"{len(wanted)} packages are built and {len(edges)} are found"
+    assert len(edges) == len(wanted), f"cargo tree lists {len(wanted)} packages, the metadata has {len(edges)} of them"
     parts = sorted((packages[id] for id in edges if id != root), key=purl)
     document = {
         "bomFormat": "CycloneDX",

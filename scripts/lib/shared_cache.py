@@ -1,4 +1,4 @@
-"""What scripts/shared-cache checks: reader → cache → counter → everfresh dev → origin, all of them on loopback."""
+"""The checks of scripts/shared-cache: client → cache → recorder → everfresh dev → origin, all on loopback."""
 import http.client, json, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,8 +13,8 @@ route = [
     {{ path = "/{{cache}}/brief", revalidate = "10s", max_stale = "5s" }},
 ]
 """
-LIFE = 18  # the least that becomes of 20 s: lives are spread by a tenth
-MOST_WHILE_REVALIDATE = 60
+LIFETIME = 18  # the minimum for 20 s: lifetimes have a jitter of a tenth
+MAX_STALE_WHILE_REVALIDATE = 60
 CACHES = {
     "nginx": ("nginx.conf", "nginx -p {dir} -c {dir}/nginx.conf -e stderr"),
     "varnish": ("everfresh.vcl", "varnishd -F -n {dir}/varnish -a 127.0.0.1:{port} -f {dir}/everfresh.vcl -s malloc,16m -T none"),
@@ -22,8 +22,8 @@ CACHES = {
 processes, checks, now = [], [], time.monotonic
 
 
-class Answer:
-    """What comes back for a GET; status 0 is nothing."""
+class Response:
+    """The response to a GET; status 0 stands for no response."""
 
     def __init__(self, port, path, headers, time_out=10):
         sent, connection = now(), http.client.HTTPConnection("127.0.0.1", port, timeout=time_out)
@@ -40,7 +40,7 @@ class Answer:
         connection.close()
         self.at, self.took = now(), now() - sent
         shared = re.search(r"s-maxage=(\d+)", self.headers.get("cache-control", ""))
-        self.told = int(shared[1]) if shared else -1
+        self.s_maxage = int(shared[1]) if shared else -1
         self.word = self.body.removesuffix("</body></html>").split(" ")[-1] if self.status == 200 else ""
 
     def __str__(self):
@@ -76,28 +76,28 @@ class Origin(Handler):
         self.answer(200, {"content-type": "text/html", "content-length": len(body)}, body)
 
 
-class Counter(Handler):
-    """Hands requests on to Everfresh as they are, and writes down those that it answers."""
+class Recorder(Handler):
+    """Forwards requests to Everfresh unchanged, and records its responses."""
 
     everfresh, gateway = 0, False
 
     def do_GET(self):
-        answer = Answer(Counter.everfresh, self.path, [pair for pair in self.headers.items() if pair[0].lower() != "connection"], 90)
+        answer = Response(Recorder.everfresh, self.path, [pair for pair in self.headers.items() if pair[0].lower() != "connection"], 90)
         if answer.status:
             answer.page, answer.condition = (self.path, self.headers["host"]), self.headers["if-none-match"]
             self.seen.append(answer)
             self.answer(answer.status, answer.headers, answer.body)
-        elif Counter.gateway:
+        elif Recorder.gateway:
             self.answer(503, {"cache-control": "no-store", "content-length": 4}, "down")
-        # Else nothing, as if nobody were here.
+        # Else no response, as if Everfresh were down.
 
 
-def poll(seconds, what):
-    """What `what` says when it is true for the first time, or when time is up."""
+def poll(seconds, probe):
+    """Calls `probe` until it returns a true value or the time is up, and returns its last value."""
     end = now() + seconds
-    while not (said := what()) and now() < end:
+    while not (result := probe()) and now() < end:
         time.sleep(0.2)
-    return said
+    return result
 
 
 class Cache:
@@ -109,24 +109,24 @@ class Cache:
             self.port = free.getsockname()[1]
         file, command = CACHES[name]
         text = pathlib.Path(__file__).with_name(file).read_text().replace("@CACHE@", str(self.port))
-        (self.dir / file).write_text(text.replace("@EVERFRESH@", str(Counter.listen(seen=self.seen))))
+        (self.dir / file).write_text(text.replace("@EVERFRESH@", str(Recorder.listen(seen=self.seen))))
         start(command.format(dir=self.dir, port=self.port).split(), work / f"{name}.log")
 
     def get(self, page, host="one.example", port=None):
-        return Answer(port or self.port, f"/{self.name}/{page}", [("Host", host)])
+        return Response(port or self.port, f"/{self.name}/{page}", [("Host", host)])
 
-    def asked(self, page, host="one.example"):
-        """Everfresh's answers to what the cache asked."""
+    def fetched(self, page, host="one.example"):
+        """Everfresh's responses to the requests of the cache."""
         return [answer for answer in self.seen if answer.page == (f"/{self.name}/{page}", host)]
 
-    def keep(self, page, host="one.example"):
-        """Has the page made, past the cache, and then kept."""
-        poll(60, lambda: self.get(page, host, Counter.everfresh).told > 4 and self.get(page, host).told > 1)
+    def fill(self, page, host="one.example"):
+        """Renders the page, past the cache, and then has the cache store it."""
+        poll(60, lambda: self.get(page, host, Recorder.everfresh).s_maxage > 4 and self.get(page, host).s_maxage > 1)
 
     def stale_for(self, page):
-        """For how many seconds the copy has been stale, by what the cache was told."""
-        copy = self.asked(page)[-1]
-        return now() - copy.at - copy.told
+        """For how many seconds the stored response has been stale, by its s-maxage."""
+        stored = self.fetched(page)[-1]
+        return now() - stored.at - stored.s_maxage
 
     def check(self, what, expected, seen, ok):
         checks.append({"cache": self.name, "check": what, "expected": expected, "seen": str(seen), "ok": ok})
@@ -134,85 +134,85 @@ class Cache:
             print(f"{'ok  ' if ok else 'FAIL'} {self.name:7} {what}: expected {expected}; seen {seen}", flush=True)
 
     def hosts(self):
-        hosts, nobody = ("one.example", "two.example"), "other.example"
+        hosts, unknown = ("one.example", "two.example"), "other.example"
         for host in hosts:
-            self.keep("hosts", host)
+            self.fill("hosts", host)
         count = len(self.seen)
         got = [(host, self.get("hosts", host)) for host in hosts * 3]
-        mixed, asked = sum(f"{host} /{self.name}/hosts" not in answer.body for host, answer in got), len(self.seen) - count
-        self.check("3 readers of one path on each of two hosts", "each host's own copy", f"{mixed} mixed up, {asked} asked for",
-                   mixed == asked == 0)
+        mixed, fetched = sum(f"{host} /{self.name}/hosts" not in answer.body for host, answer in got), len(self.seen) - count
+        self.check("3 requests for one path on each of two hosts", "each host's own page from the cache",
+                   f"{mixed} of the other host, {fetched} fetched from Everfresh", mixed == fetched == 0)
         ours, theirs = [{name: headers.get(name) for name in ("cdn-cache-control", "cache-status")}
-                        for headers in (self.asked("hosts")[-1].headers, got[0][1].headers)]
-        self.check("headers of a copy", "Everfresh's own", theirs, None not in ours.values() and ours == theirs)
-        got = [(answer.status, answer.headers.get("cache-control")) for answer in (self.get("hosts", nobody), self.get("hosts", nobody))]
-        asked = len(self.asked("hosts", nobody))
-        self.check("2 readers of a host that nobody has", "421, no-store, 2 asked for", f"{got}, {asked} asked for",
-                   got == [(421, "no-store")] * 2 and asked == 2)
+                        for headers in (self.fetched("hosts")[-1].headers, got[0][1].headers)]
+        self.check("headers of a cached response", "Everfresh's own", theirs, None not in ours.values() and ours == theirs)
+        got = [(answer.status, answer.headers.get("cache-control")) for answer in (self.get("hosts", unknown), self.get("hosts", unknown))]
+        fetched = len(self.fetched("hosts", unknown))
+        self.check("2 requests for an unknown host", "421, no-store, 2 fetched", f"{got}, {fetched} fetched",
+                   got == [(421, "no-store")] * 2 and fetched == 2)
 
-    def life(self):
+    def lifetime(self):
         path, got = f"/{self.name}/life", []
-        poll(60, lambda: 0 <= self.get("life", port=Counter.everfresh).told <= 7)
+        poll(60, lambda: 0 <= self.get("life", port=Recorder.everfresh).s_maxage <= 7)
         got.append(self.get("life"))
         Origin.words[path] = "second"
-        poll(60, lambda: got.append(self.get("life")) or len(self.asked("life")) > 1)
-        first, again = self.asked("life")[:2]
+        poll(60, lambda: got.append(self.get("life")) or len(self.fetched("life")) > 1)
+        first, again = self.fetched("life")[:2]
         held = again.at - first.at
-        self.check(f"{len(got) - 1} readers of a page with {first.told} of {LIFE} s left", f"asked again after about {first.told} s",
-                   f"after {held:.1f} s", 0 < first.told <= 7 and first.told - 0.5 < held < first.told + 6 and len(got) > 5)
-        self.check("asking again", "If-None-Match and 304; readers get 200 first", f"{again.condition} and {again.status}; {got[-1]}",
+        self.check(f"{len(got) - 1} requests for a page with {first.s_maxage} of {LIFETIME} s left", f"revalidated after about {first.s_maxage} s",
+                   f"after {held:.1f} s", 0 < first.s_maxage <= 7 and first.s_maxage - 0.5 < held < first.s_maxage + 6 and len(got) > 5)
+        self.check("revalidation", "If-None-Match and 304; clients get 200 first", f"{again.condition} and {again.status}; {got[-1]}",
                    bool(again.condition) and again.status == 304 and all(answer.word == "first" for answer in got))
-        poll(LIFE - 3, lambda: got.append(self.get("life")) or got[-1].word == "second")
-        asked = self.asked("life")
-        i = next((i for i, answer in enumerate(asked) if "stale" in answer.headers["cache-status"]), 0)
-        stale, gap = asked[i], asked[i:i + 2][-1].at - asked[i].at
-        self.check("a stale answer", f"told 2, asked again in 2 to 3 s; readers get 200 second long before {LIFE} s more",
-                   f"told {stale.told}, after {gap:.1f} s; {got[-1]}",
-                   stale.told == 2 and 1.5 < gap < 10 and got[-1].word == "second")
-        zero, aged = sum(answer.told == 0 for answer in self.seen), sum("age" in answer.headers for answer in self.seen)
-        self.check(f"{len(self.seen)} answers of Everfresh", "0 told 0, which would be kept by nobody", zero, zero == 0)
-        self.check(f"{len(self.seen)} answers of Everfresh", "0 with Age", aged, aged == 0)
+        poll(LIFETIME - 3, lambda: got.append(self.get("life")) or got[-1].word == "second")
+        fetched = self.fetched("life")
+        i = next((i for i, answer in enumerate(fetched) if "stale" in answer.headers["cache-status"]), 0)
+        stale, gap = fetched[i], fetched[i:i + 2][-1].at - fetched[i].at
+        self.check("a stale response", f"s-maxage 2, revalidated in 2 to 3 s; clients get 200 second long before {LIFETIME} s more",
+                   f"s-maxage {stale.s_maxage}, after {gap:.1f} s; {got[-1]}",
+                   stale.s_maxage == 2 and 1.5 < gap < 10 and got[-1].word == "second")
+        zero, aged = sum(answer.s_maxage == 0 for answer in self.seen), sum("age" in answer.headers for answer in self.seen)
+        self.check(f"{len(self.seen)} responses of Everfresh", "0 with s-maxage 0, which no cache would store", zero, zero == 0)
+        self.check(f"{len(self.seen)} responses of Everfresh", "0 with Age", aged, aged == 0)
 
     def steady(self):
         try:
-            self.keep("outlast")
-            self.keep("brief")
+            self.fill("outlast")
+            self.fill("brief")
             self.hosts()
-            self.life()
-        except Exception as error:  # in a thread it would be lost
-            self.check("all this", "to come to its end", repr(error), False)
+            self.lifetime()
+        except Exception as error:  # a thread would swallow it
+            self.check("these checks", "no exception", repr(error), False)
 
-    def served(self, when):
+    def serves_stale(self, when):
         got = []
         poll(60, lambda: got.append(self.get("outlast")) or len(got) == 5)
         good = sum(answer.word == "first" and answer.took < 5 for answer in got)
-        self.check(f"{when}, copy stale for {self.stale_for('outlast'):.0f} s", "5 readers get 200 first at once",
+        self.check(f"{when}, page stale for {self.stale_for('outlast'):.0f} s", "5 requests get 200 first at once",
                    f"{good} do, the last {got[-1]}", good == 5)
 
 
 def outage(dev, process, caches):
-    """Everfresh stands still, dies, and comes back."""
+    """Everfresh hangs, is killed, and is started again."""
     process.send_signal(signal.SIGSTOP)
     for cache in caches:
-        cache.served("Everfresh stands still")
+        cache.serves_stale("Everfresh hangs")
     process.kill()
     process.wait()
     for cache in caches:
-        cache.served("Everfresh is dead")
+        cache.serves_stale("Everfresh is down")
     for cache in caches:
-        poll(90, lambda: cache.stale_for("outlast") > MOST_WHILE_REVALIDATE + 2)
-        cache.served("Everfresh is dead")
+        poll(90, lambda: cache.stale_for("outlast") > MAX_STALE_WHILE_REVALIDATE + 2)
+        cache.serves_stale("Everfresh is down")
         got = cache.get("brief")
-        cache.check(f"the same with max_stale = 5s, {cache.stale_for('brief'):.0f} s", "an error", got.status, got.status >= 500)
-    Counter.gateway = True
+        cache.check(f"the same with max_stale = 5s, stale for {cache.stale_for('brief'):.0f} s", "an error", got.status, got.status >= 500)
+    Recorder.gateway = True
     for cache in caches:
-        cache.served("a gateway answers 503")
+        cache.serves_stale("a gateway responds 503")
         Origin.words[f"/{cache.name}/outlast"] = "second"
     dev()
     for cache in caches:
         got = []
         poll(30, lambda: got.append(cache.get("outlast")) or got[-1].word == "second")
-        cache.check("Everfresh is back", "200 second", got[-1], got[-1].word == "second")
+        cache.check("Everfresh is up again", "200 second", got[-1], got[-1].word == "second")
 
 
 def start(command, log, out=subprocess.DEVNULL):
@@ -224,7 +224,7 @@ def main(binary, work):
     def dev():
         command = [binary, "dev", "--json", "--port", "0", "--data", work / "data", "--config", work / "everfresh.toml"]
         process = start(command, work / "dev.log", subprocess.PIPE)
-        Counter.everfresh = int(json.loads(process.stdout.readline())["pages"].rpartition(":")[2])
+        Recorder.everfresh = int(json.loads(process.stdout.readline())["pages"].rpartition(":")[2])
         return process
 
     passed = False
@@ -256,5 +256,5 @@ def main(binary, work):
 for ending in signal.SIGTERM, signal.SIGHUP:
     signal.signal(ending, lambda *_: sys.exit(1))
 folder = pathlib.Path(tempfile.mkdtemp())
-folder.chmod(0o711)  # daemons that root starts give up its rights
+folder.chmod(0o711)  # daemons started by root drop their privileges
 sys.exit(main(sys.argv[1], folder))

@@ -1,0 +1,104 @@
+# shellcheck shell=bash
+# The tools that scripts install by themselves. Sourced, in the repository's root.
+#
+#     need TOOL...        installs what is missing, after printing what and why
+#     missing TOOL...     prints what `need` would install, one line per tool
+PATH=$PATH:/usr/sbin # Debian's folder for daemons, which is not on every user's PATH
+
+describe() { # describe TOOL: sets installer, into, packages and purpose
+    case $1 in
+        lambda)
+            # The wheel of cargo-lambda contains the binary; Zig links for the glibc of Lambda.
+            installer=pip into=target/venv purpose="builds, packages and invokes the Lambda functions"
+            packages="cargo-lambda==1.9.2 ziglang==0.17.0" ;;
+        ministack)
+            installer=pip into=target/venv-e2e purpose="an AWS emulator and its clients"
+            packages="ministack==1.5.33 aws-sam-translator==1.115.0 awscli==1.46.2 boto3==1.43.106 jsonschema==4.26.0" ;;
+        sam)
+            installer=pip into=target/venv-template purpose="validates the CloudFormation templates"
+            packages="aws-sam-cli==1.170.0 cfn-lint==1.58.0" ;;
+        node)
+            installer=npm into=target/e2e-node purpose="compiles and runs the TypeScript producer"
+            packages="@aws-sdk/client-sqs@3.940.0 typescript@5.9.3 @types/node@20.19.25" ;;
+        caches)
+            installer=apt-get into="the system, as root" purpose="the shared caches in front of everfresh dev"
+            packages="varnish nginx" ;;
+        cargo-deny)
+            installer=cargo into=target/tools purpose="checks licences, bans and sources"
+            packages="cargo-deny@^0.20" ;;
+        cargo-fuzz)
+            installer=cargo into=target/tools purpose="runs the fuzz targets"
+            packages="cargo-fuzz@0.13.1" ;;
+        cargo-mutants)
+            installer=cargo into=target/tools purpose="builds and tests mutants of the code"
+            packages="cargo-mutants@27.1.0" ;;
+        *) echo "unknown tool $1" >&2; exit 2 ;;
+    esac
+}
+
+installed() {
+    describe "$1"
+    case $installer in
+        apt-get) command -v varnishd >/dev/null && command -v nginx >/dev/null ;;
+        cargo) [ -x "$into/bin/$1" ] ;;
+        *) [ "$(cat "$into/.installed" 2>/dev/null)" = "$packages" ] ;;
+    esac
+}
+
+missing() {
+    local tool
+    for tool in "$@"; do
+        installed "$tool" || printf '%s: %s, into %s (%s)\n' "$installer" "$packages" "$into" "$purpose"
+    done
+}
+
+can_install() { # can_install TOOL: whether the installer itself is there; prints what is lacking
+    describe "$1"
+    case $installer in
+        pip)
+            python3 -c 'import ensurepip, venv' 2>/dev/null ||
+                { echo "Python 3 with venv is missing (it installs $packages)"; return 1; } ;;
+        npm) command -v npm >/dev/null || { echo "npm is missing (it installs $packages): install Node.js 20 or newer"; return 1; } ;;
+        apt-get)
+            if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+                echo "varnishd or nginx is missing: install the packages $packages (the scripts do so as root on Debian only)"
+                return 1
+            fi ;;
+    esac
+}
+
+need() {
+    local tool reason
+    for tool in "$@"; do
+        installed "$tool" && continue
+        reason=$(can_install "$tool") || { echo "$reason" >&2; exit 1; }
+        echo "installing by $(missing "$tool")" >&2
+        case $installer in
+            pip)
+                python3 -m venv "$into"
+                # shellcheck disable=SC2086 # a list of words
+                "$into/bin/pip" install --quiet $packages
+                printf '%s\n' "$packages" >"$into/.installed" ;;
+            npm)
+                mkdir -p "$into"
+                echo '{"private": true, "type": "module"}' >"$into/package.json"
+                # shellcheck disable=SC2086
+                npm install --prefix "$into" --silent --no-audit --no-fund --ignore-scripts $packages
+                printf '%s\n' "$packages" >"$into/.installed" ;;
+            apt-get) (apt_install) ;;
+            cargo) cargo install --quiet --locked "$packages" --root "$into" ;;
+        esac
+        installed "$tool" || { echo "$packages: installed, but not found" >&2; exit 1; }
+    done
+}
+
+apt_install() {
+    # Debian starts the service of a package unless this policy forbids it. An existing policy stays.
+    local policy=/usr/sbin/policy-rc.d
+    [ -e "$policy" ] || { trap 'rm -f /usr/sbin/policy-rc.d' EXIT; printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; }
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086
+    apt-get install -qq --no-install-recommends $packages >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -qq --no-install-recommends $packages >/dev/null; } ||
+        { echo "apt-get cannot install $packages" >&2; exit 1; }
+}
