@@ -83,7 +83,6 @@ fn detail(outcome: &Outcome) -> Option<&'static str> {
             Busy::Lease { .. } => "lease_held",
             Busy::Claim { .. } => "claim_held",
             Busy::Cooldown { .. } => "cooldown",
-            Busy::Paused => "paused",
             Busy::LostLease => "lease_lost",
             Busy::NoTime => "no_time",
             Busy::OtherPage => "other_page",
