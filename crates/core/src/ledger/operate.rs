@@ -32,7 +32,7 @@ pub enum Operation {
     NotFound,
 }
 
-/// Long enough for two round trips with the SDK's retries.
+/// How long an operator's command holds the lease: two round trips, with time to spare.
 const LEASE_MS: u64 = 15_000;
 
 impl Ledger {
