@@ -188,7 +188,7 @@ impl Renderer for Sites {
                 RenderFault::None => (200, content),
                 RenderFault::Status(status) => (status, content),
                 RenderFault::Empty => (200, String::new()),
-                RenderFault::Unreachable => return Err(RenderFailure::Unreachable("nobody answers".into())),
+                RenderFault::Unreachable => return Err(RenderFailure::Unreachable("connection refused".into())),
                 RenderFault::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
                 RenderFault::Panics => std::panic::panic_any("a bug in the renderer"),
                 RenderFault::Hangs => std::future::pending().await,

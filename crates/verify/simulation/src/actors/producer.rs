@@ -36,7 +36,7 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
             15 | 16 => message.reason = Reason::Prewarm,
             17 | 18 => message = Message::tag(page.tenant().as_str(), "all"),
             _ => {
-                let poison = ["{", "", "{\"v\":9}", "[[[[[[[[", "{\"v\":1,\"tenant\":\"nobody\",\"path\":\"/\"}"];
+                let poison = ["{", "", "{\"v\":9}", "[[[[[[[[", "{\"v\":1,\"tenant\":\"unknown\",\"path\":\"/\"}"];
                 let body = poison[rng.usize(0..poison.len())];
                 let body = if body.is_empty() { " " } else { body };
                 // A poison message may be lost.
