@@ -539,8 +539,9 @@ impl Session {
         Self { shell, commands, printed, folder, dev: None, addresses }
     }
 
-    fn work(&self, name: &str) -> PathBuf {
-        self.folder.path().join("work").join(name)
+    /// A file in the shell's folder; empty while it is not there.
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join("work").join(name)).unwrap_or_default()
     }
 
     /// Runs a command in the shell. Returns its status and what it printed.
@@ -567,7 +568,7 @@ impl Session {
         let end = Instant::now() + DEADLINE;
         if let Some(arguments) = command.strip_prefix("everfresh dev") {
             self.start_dev(at, arguments);
-            while let Some(line) = not_printed(&step.output, &fs::read_to_string(self.work("dev.out")).unwrap()) {
+            while let Some(line) = not_printed(&step.output, &self.read("dev.out")) {
                 assert!(Instant::now() < end, "{at}: `dev` does not print {line:?}");
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -597,11 +598,11 @@ impl Session {
         self.dev = Some(printed.trim().to_owned());
         let end = Instant::now() + DEADLINE;
         let endpoints = loop {
-            let read = fs::read_to_string(self.work(".everfresh/endpoints.json")).unwrap_or_default();
+            let read = self.read(".everfresh/endpoints.json");
             if let Ok(endpoints) = serde_json::from_str::<serde_json::Value>(&read) {
                 break endpoints;
             }
-            let log = fs::read_to_string(self.work("dev.err")).unwrap();
+            let log = self.read("dev.err");
             assert!(Instant::now() < end, "{at}: `dev{arguments}` does not start: {log}");
             std::thread::sleep(Duration::from_millis(50));
         };
