@@ -162,11 +162,14 @@ fn paths_in_code_spans_exist() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// Finds a variable's value.
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// One of the functions, by what it makes of its environment.
 struct Function {
     heading: &'static str,
     /// Everything that can be seen of the settings that some variables give.
-    read: fn(&dyn Fn(&str) -> Option<String>) -> Box<dyn Debug>,
+    read: fn(Lookup<'_>) -> Box<dyn Debug>,
 }
 
 const RESPONSE_DEADLINE: &str = "EVERFRESH_RESPONSE_DEADLINE_MS";
@@ -247,7 +250,7 @@ fn documented_defaults_of_variables_are_those_of_the_code() {
             match (default, code(default)) {
                 ("required", _) => {
                     let [without, _] = function.seen(&documented, &[(variable, "")]);
-                    assert!(without.contains("Missing") && without.contains(variable), "{variable}: {without}");
+                    assert!(without.starts_with("Err(") && without.contains(variable), "{variable}: {without}");
                 }
                 ("unset", _) => assert!(!changes(""), "{variable} is not off when it is empty"),
                 (_, Some(default)) => {
@@ -539,8 +542,9 @@ impl Session {
         Self { shell, commands, printed, folder, dev: None, addresses }
     }
 
-    fn work(&self, name: &str) -> PathBuf {
-        self.folder.path().join("work").join(name)
+    /// A file in the shell's folder; empty while it is not there.
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join("work").join(name)).unwrap_or_default()
     }
 
     /// Runs a command in the shell. Returns its status and what it printed.
@@ -567,7 +571,7 @@ impl Session {
         let end = Instant::now() + DEADLINE;
         if let Some(arguments) = command.strip_prefix("everfresh dev") {
             self.start_dev(at, arguments);
-            while let Some(line) = not_printed(&step.output, &fs::read_to_string(self.work("dev.out")).unwrap()) {
+            while let Some(line) = not_printed(&step.output, &self.read("dev.out")) {
                 assert!(Instant::now() < end, "{at}: `dev` does not print {line:?}");
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -597,11 +601,11 @@ impl Session {
         self.dev = Some(printed.trim().to_owned());
         let end = Instant::now() + DEADLINE;
         let endpoints = loop {
-            let read = fs::read_to_string(self.work(".everfresh/endpoints.json")).unwrap_or_default();
+            let read = self.read(".everfresh/endpoints.json");
             if let Ok(endpoints) = serde_json::from_str::<serde_json::Value>(&read) {
                 break endpoints;
             }
-            let log = fs::read_to_string(self.work("dev.err")).unwrap();
+            let log = self.read("dev.err");
             assert!(Instant::now() < end, "{at}: `dev{arguments}` does not start: {log}");
             std::thread::sleep(Duration::from_millis(50));
         };
@@ -658,9 +662,11 @@ fn commands_on_the_pages_run_or_say_why_not() {
             match &block.skipped {
                 Some(reason) => assert!(!reason.trim().is_empty(), "{at}: say why the block is not run"),
                 None => {
-                    for step in &block.steps {
+                    for Step { command, .. } in &block.steps {
                         let marked = "is neither run nor marked by <!-- not run: reason -->";
-                        assert!(is_runnable(&step.command), "{at}: `{}` {marked}", step.command);
+                        assert!(is_runnable(command), "{at}: `{command}` {marked}");
+                    }
+                    for step in &block.steps {
                         session.get_or_insert_with(|| Session::start(&origin)).step(&at, step);
                         ran.push(step.command.clone());
                     }
