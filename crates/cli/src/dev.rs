@@ -159,7 +159,7 @@ fn event_source(clients: &Clients, queue_url: &str, ladder: &Ladder) -> EventSou
         queue_arn: stack::arn(queue_url),
         batch_size: 10,
         window: Duration::from_millis(ladder.batching_window_ms),
-        time_out: Duration::from_millis(ladder.function_timeout_ms),
+        timeout: Duration::from_millis(ladder.function_timeout_ms),
         concurrency: CONCURRENCY,
     }
 }

@@ -27,7 +27,7 @@ use crate::output::{Log, OutputClosed, note};
 
 fn main() -> ExitCode {
     // `dev` starts this executable again for each template render.
-    if let Some(exit_code) = TemplateProcess::entered() {
+    if let Some(exit_code) = TemplateProcess::run_if_requested() {
         return exit_code;
     }
     let args = match Args::try_parse() {

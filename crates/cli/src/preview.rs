@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Duration;
-use everfresh_serve::rules::preview::{COOKIE, PreviewKeys};
+use everfresh_serve::preview::cookie::{COOKIE, PreviewKeys};
 
 use crate::args::{PreviewArgs, TargetArgs};
 use crate::config;

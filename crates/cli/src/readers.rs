@@ -8,7 +8,7 @@ use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, host_name};
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_local::gateway::{Gateway, Port};
-use everfresh_serve::request::Request;
+use everfresh_serve::http::request::Request;
 use everfresh_serve::{Served, Server, Settings};
 
 /// Host names of this machine.
@@ -31,7 +31,7 @@ fn server(config: &str, clients: &Clients, settings: Settings) -> anyhow::Result
 }
 
 async fn answer(server: Arc<Server>, hosts: Arc<HostAliases>, request: http::Request<Bytes>) -> http::Response<Bytes> {
-    let Served { reply, wish: enqueue } = server.serve(&hosts.request(&request)).await;
+    let Served { reply, enqueue } = server.serve(&hosts.request(&request)).await;
     // Unlike a Lambda function, this process is not frozen after the reply.
     tokio::spawn(async move {
         server.finish(enqueue).await;

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use everfresh_core::clock::Clock;
-use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
+use everfresh_serve::trigger::signature::{RevalidateKeys, SignedRequest};
 use support::{Dev, EVERFRESH, everfresh, text};
 
 /// Sends one request as a browser does, and returns the whole response.

@@ -56,5 +56,3 @@ pub mod notifier;
 pub mod regenerate;
 pub mod render;
 pub mod stack;
-
-pub use ledger::epochs;

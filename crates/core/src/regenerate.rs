@@ -36,8 +36,9 @@ use crate::domain::outcome::{Busy, ErrorClass, Outcome, RejectReason};
 use crate::domain::page::{Meta, ReqStatus};
 use crate::domain::request::{Reason, Request};
 use crate::domain::scrub;
-use crate::epochs::Epochs;
+
 use crate::ledger::RowError;
+use crate::ledger::epochs::Epochs;
 use crate::ledger::{Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights};
 use crate::notifier::Notifier;
 use crate::render::Renderer;

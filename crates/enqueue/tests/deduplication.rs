@@ -58,7 +58,7 @@ async fn change_right_after_a_send_is_sent() {
     let world = &producer.world;
     let sandbox = world.sandbox().await;
     let first = sent(producer.sender.send_once(&request()).await);
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.as_deref(), Some("one"));
     world.origin.content("two");
     let second = sent(producer.sender.send_once(&request()).await);
@@ -179,7 +179,7 @@ async fn calls_beyond_fingerprint_limit_are_sent_without_deduplication() {
     let began = Instant::now();
     sent(sender.send_once(&other_request()).await);
     assert!(began.elapsed() > MS, "waits for the window again: old fingerprints are removed");
-    assert_eq!(producer.world.waiting().await, 1_003);
+    assert_eq!(producer.world.queued_messages().await, 1_003);
 }
 
 fn other_request() -> Message {

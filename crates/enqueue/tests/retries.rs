@@ -18,13 +18,13 @@ fn request() -> Message {
 
 #[tokio::test(start_paused = true)]
 async fn send_with_unknown_outcome_is_retried_as_the_same_request() {
-    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::NotifyBackoff] {
+    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::HangAfter] {
         let producer = Producer::new().await;
         let sender = producer.sender.clone().retrying(Retry::default());
         producer.inject(On::next("SendMessage"), fault);
         let sent = sender.send(&request()).await.unwrap();
         let world = &producer.world;
-        assert_eq!(world.waiting().await, 2, "{fault:?}");
+        assert_eq!(world.queued_messages().await, 2, "{fault:?}");
         let sandbox = world.sandbox().await.one_by_one();
         world.drain(&sandbox, Duration::from_secs(600)).await;
         assert_eq!(world.status(PAGE, sent.key.as_str()).await, "COMPLETED", "{fault:?}");

@@ -52,7 +52,7 @@ async fn trace_context_reaches_the_dead_letter_queue() {
         "the untraced sender adds no trace context"
     );
     pause(500).await;
-    producer.world.sandbox().await.turn().await;
+    producer.world.sandbox().await.invoke().await;
     let rejected = producer.world.dead_letters().await;
     assert_eq!(rejected.len(), 3);
     assert_eq!(rejected.iter().filter(|message| attribute(message, "traceparent") == Some(PARENT)).count(), 2);
@@ -77,7 +77,7 @@ async fn prewarming_twice_per_deployment_renders_once() {
     let sandbox = world.sandbox().await.one_by_one();
     for message in &received[..2] {
         world.send(message.body().unwrap()).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         pause(100).await;
     }
     assert_eq!(world.origin.renders(), 1, "stale by then, but the same request");
@@ -101,6 +101,6 @@ async fn request_is_handled_under_the_messages_key() {
     let key = IdempotencyKey::parse("order-42").unwrap();
     let message = Message { idempotency_key: Some(key.clone()), ..Message::path("acme", PAGE) };
     assert_eq!(producer.sender.send(&message).await.unwrap().key, key);
-    producer.world.sandbox().await.turn().await;
+    producer.world.sandbox().await.invoke().await;
     assert_eq!(producer.world.status(PAGE, "order-42").await, "COMPLETED");
 }

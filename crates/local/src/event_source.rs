@@ -27,7 +27,7 @@ pub struct EventSource {
     /// Batching window after the first record. Zero: one poll per batch.
     pub window: Duration,
     /// Function timeout. An invocation that takes longer is aborted.
-    pub time_out: Duration,
+    pub timeout: Duration,
     /// Maximum number of concurrent invocations.
     pub concurrency: usize,
 }
@@ -72,7 +72,7 @@ impl EventSource {
 
     /// One turn of the loop without long polling: receives one batch, invokes the handler, and
     /// deletes what it did not report as failed. Returns the number of records.
-    pub async fn turn<Handler, Answer, Failure>(&self, handler: Handler) -> usize
+    pub async fn poll_once<Handler, Answer, Failure>(&self, handler: Handler) -> usize
     where
         Handler: Fn(SqsEvent, Duration) -> Answer,
         Answer: Future<Output = Result<SqsBatchResponse, Failure>> + Send + 'static,
@@ -95,8 +95,8 @@ impl EventSource {
         }
         let event = self.event(&batch);
         // In its own task, so that a panic ends the invocation and not the poller.
-        let mut invocation = tokio::spawn(handler(event, self.time_out));
-        let failed = match timeout(self.time_out, &mut invocation).await {
+        let mut invocation = tokio::spawn(handler(event, self.timeout));
+        let failed = match timeout(self.timeout, &mut invocation).await {
             Ok(Ok(Ok(response))) => failed_ids(&response, &batch),
             Ok(Ok(Err(error))) => self.all_failed(&batch, &error.to_string()),
             Ok(Err(panic)) => self.all_failed(&batch, &panic.to_string()),

@@ -28,7 +28,7 @@ pub enum Fault {
     /// The request never arrives, and the connection stays open without a response.
     Hang,
     /// The service executes the request, and the connection stays open without a response.
-    NotifyBackoff,
+    HangAfter,
     /// DynamoDB: another transaction is changing the item. S3: another conditional write is running
     /// (409).
     Conflict,
@@ -51,7 +51,7 @@ impl Fault {
         "delay",
         "duplicate-later",
         "hang",
-        "silence",
+        "hang-after",
         "conflict",
         "in-progress",
         "throttle",
@@ -68,7 +68,7 @@ impl Fault {
             Self::Delay(_) => "delay",
             Self::DuplicateLater(_) => "duplicate-later",
             Self::Hang => "hang",
-            Self::NotifyBackoff => "silence",
+            Self::HangAfter => "hang-after",
             Self::Conflict => "conflict",
             Self::InProgress => "in-progress",
             Self::Throttle => "throttle",
@@ -88,7 +88,7 @@ impl Fault {
             | Self::Delay(_)
             | Self::DuplicateLater(_)
             | Self::Hang
-            | Self::NotifyBackoff
+            | Self::HangAfter
             | Self::Throttle => true,
         }
     }

@@ -147,7 +147,7 @@ async fn deliver(
             Ok(response)
         }
         Some(Fault::Hang) => std::future::pending().await,
-        Some(Fault::NotifyBackoff) => {
+        Some(Fault::HangAfter) => {
             service(request).await;
             std::future::pending().await
         }

@@ -56,7 +56,7 @@ impl World {
             queue_arn: arn("queue"),
             batch_size: 10,
             window,
-            time_out: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
             concurrency: 1,
         };
         let (stop, stopped) = watch::channel(false);

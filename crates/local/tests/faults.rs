@@ -148,7 +148,7 @@ async fn hang_is_a_timeout_without_effect() {
 #[tokio::test(start_paused = true)]
 async fn hang_after_execution_is_a_timeout_with_effect() {
     let world = World::new().await;
-    world.inject(On::next("PutItem"), Fault::NotifyBackoff);
+    world.inject(On::next("PutItem"), Fault::HangAfter);
     let error = world.put(&world.once, "A").await.unwrap_err();
     assert!(matches!(error, SdkError::TimeoutError(_)), "{error:?}");
     assert!(world.has("A").await);

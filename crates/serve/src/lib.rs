@@ -34,19 +34,5 @@ mod token_bucket;
 pub mod trigger;
 
 pub use self::enqueue::Enqueue;
-pub use self::http::{reply, request};
-pub use self::lambda::{after_reply, event};
 pub use self::server::{Served, Server};
 pub use self::settings::Settings;
-
-/// Former paths.
-pub mod rules {
-    pub use crate::http::conditional;
-    pub use crate::page::error as page_error;
-    pub use crate::preview::cookie as preview;
-    pub use crate::trigger::signature;
-
-    pub mod trigger {
-        pub use crate::trigger::endpoint::{Endpoint, RevalidateTarget as Wanted, parse_after, reserved};
-    }
-}

@@ -28,7 +28,7 @@ async fn run() -> Result<(), Error> {
         let (server, pending) = (handler.clone(), enqueues.clone());
         async move {
             let served = server.serve(&event.payload.into()).await;
-            pending.push(served.wish);
+            pending.push(served.enqueue);
             Ok::<_, Error>(HttpAnswer::from(served.reply))
         }
     });

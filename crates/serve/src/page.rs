@@ -69,6 +69,6 @@ impl Server {
         let reads = self.cache.record_served(&page, &content.meta);
         let enqueue = read.regeneration(&content, reads);
         let reply = read.respond(request, method, &content, enqueue.is_some());
-        Ok(Served { reply, wish: enqueue })
+        Ok(Served { reply, enqueue })
     }
 }

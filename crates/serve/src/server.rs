@@ -54,12 +54,12 @@ pub struct Served {
     pub reply: Reply,
     /// Hand this to [`Server::finish`] after the reply was sent, and await it before the sandbox
     /// may freeze.
-    pub wish: Option<Enqueue>,
+    pub enqueue: Option<Enqueue>,
 }
 
 impl From<Reply> for Served {
     fn from(reply: Reply) -> Self {
-        Self { reply, wish: None }
+        Self { reply, enqueue: None }
     }
 }
 
@@ -136,11 +136,6 @@ impl Server {
     /// deferred reads.
     pub async fn enqueue(&self, enqueue: Enqueue) -> bool {
         self.enqueuer.send(enqueue).await
-    }
-
-    /// Former name of [`Server::enqueue`].
-    pub async fn ask(&self, enqueue: Enqueue) -> bool {
-        self.enqueue(enqueue).await
     }
 
     /// A line of the embedded metric format, if one is due.

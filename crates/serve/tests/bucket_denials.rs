@@ -66,6 +66,6 @@ async fn only_missing_or_hidden_objects_count_as_lost() {
         let counted = instance.metrics();
         let counted = (counted.total(metrics::BODIES_LOST), counted.total(metrics::S3_OUTAGE));
         assert_eq!(counted, if lost { (1, 0) } else { (0, 1) }, "{code}: {message}");
-        assert_eq!(world.waiting().await, u64::from(lost), "{code}: an outage is no reason to render");
+        assert_eq!(world.queued_messages().await, u64::from(lost), "{code}: an outage is no reason to render");
     }
 }

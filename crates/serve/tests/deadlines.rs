@@ -27,7 +27,7 @@ async fn timed(instance: &Instance) -> (Reply, Duration) {
     let began = tokio::time::Instant::now();
     let served = instance.server.serve(&get(PAGE)).await;
     let took = began.elapsed();
-    instance.server.finish(served.wish).await;
+    instance.server.finish(served.enqueue).await;
     (served.reply, took)
 }
 
@@ -48,7 +48,7 @@ async fn expired_page_is_served_at_once_while_dynamodb_is_down() {
             assert!(cache_status(&reply).ends_with("detail=dynamodb-down"), "{fault:?}: {reply:?}");
             assert!(took <= Duration::from_millis(400), "{fault:?}: {took:?}");
         }
-        assert!(world.waiting().await > 0, "enqueued all the same: {fault:?}");
+        assert!(world.queued_messages().await > 0, "enqueued all the same: {fault:?}");
     }
 }
 
@@ -61,7 +61,7 @@ async fn expired_page_is_served_at_once_while_sqs_is_down() {
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"));
         assert!(took <= Duration::from_millis(1_500), "{took:?}");
     }
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,7 @@ async fn read_that_waited_in_vain_enqueues_once() {
     let (reply, took) = timed(&instance).await;
     assert!(cache_status(&reply).ends_with("detail=expired-age"), "{reply:?}");
     assert!(took >= Duration::from_secs(5), "{took:?}");
-    assert_eq!((sent(&instance), world.waiting().await), (1, 1));
+    assert_eq!((sent(&instance), world.queued_messages().await), (1, 1));
     pause(10).await;
     timed(&instance).await;
     assert_eq!(sent(&instance), 2, "the window has ended, and the regeneration may have failed");
@@ -83,7 +83,7 @@ async fn body_lost_during_the_wait_is_enqueued_too() {
     let (world, instance) = expired().await;
     world.publish(&world.sandbox().await, PAGE, &["two"]).await;
     pause(120).await;
-    world.lose(&text(&world.meta(PAGE).await.unwrap(), "s3_key")).await;
+    world.delete_object(&text(&world.meta(PAGE).await.unwrap(), "s3_key")).await;
     let (reply, _) = timed(&instance).await;
     assert_eq!(body(&reply), "one");
     let messages = world.messages().await;
@@ -130,10 +130,10 @@ async fn enqueue_cut_off_by_the_deadline_is_repeated_by_the_next_read() {
     instance.inject(On::every("SendMessage"), Fault::Hang);
     let (reply, took) = timed(&instance).await;
     assert_eq!((reply.status, took), (503, Duration::from_secs(1)));
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
     instance.way.faults().clear();
     timed(&instance).await;
-    assert_eq!(world.waiting().await, 1);
+    assert_eq!(world.queued_messages().await, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ async fn slow_calls_together_take_eight_seconds_at_most() {
     assert!(took <= Duration::from_secs(8), "{took:?}");
     // The body is lost, and SQS hangs.
     let (world, _, _) = published(PAGE).await;
-    world.lose(&text(&world.meta(PAGE).await.unwrap(), "s3_key")).await;
+    world.delete_object(&text(&world.meta(PAGE).await.unwrap(), "s3_key")).await;
     let instance = world.instance();
     instance.inject(On::every("SendMessage"), Fault::Hang);
     slow(&instance);

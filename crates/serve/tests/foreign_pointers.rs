@@ -73,7 +73,7 @@ async fn bad_pointer_in_a_foreign_row_is_not_followed_but_regenerated() {
         let attributes = message.message_attributes().unwrap();
         assert!(!attributes.contains_key("everfresh-lost"), "{shown:?}: SQS may reject a row's value");
         pause(400).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         pause(2).await;
         let reply = instance.get(PAGE).await;
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{shown:?}");
@@ -96,11 +96,11 @@ async fn bad_pointer_in_our_row_serves_the_last_good_version() {
         let reply = warm.get(PAGE).await;
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{shown:?}");
         let reads = warm.operations().iter().filter(|operation| *operation == "GetObject").count();
-        assert_eq!((reads, world.waiting().await), (1, 1), "{shown:?}");
+        assert_eq!((reads, world.queued_messages().await), (1, 1), "{shown:?}");
         assert_eq!(cold.get(PAGE).await.status, 503, "{shown:?}");
         assert!(!cold.operations().contains(&"GetObject".to_owned()), "{shown:?}");
         // The content is what it was: only the pointer is wrong.
-        sandbox.turn().await;
+        sandbox.invoke().await;
         pause(2).await;
         for instance in [&warm, &cold] {
             assert_eq!(body(&instance.get(PAGE).await), "one", "{shown:?}");
@@ -120,12 +120,12 @@ async fn foreign_version_rows_are_served_then_replaced() {
         assert_eq!((reply.status, body(&reply).as_str()), (200, "<p>theirs"));
         assert_eq!(reply.header("etag"), Some("\"abc\""));
         assert!(cache_status(&reply).starts_with("hit; ttl="), "{reply:?}");
-        assert_eq!(world.waiting().await, 0);
+        assert_eq!(world.queued_messages().await, 0);
         pause(70).await;
         let reply = instance.get(path).await;
         assert_eq!(body(&reply), "<p>theirs");
         assert!(cache_status(&reply).contains("stale-age"), "{reply:?}");
-        assert_eq!(sandbox.turn().await, 1);
+        assert_eq!(sandbox.invoke().await, 1);
         pause(2).await;
         let reply = instance.get(path).await;
         assert_eq!(body(&reply), "one", "{path}");
@@ -167,8 +167,8 @@ async fn dangling_pointer_is_repaired_by_a_regeneration() {
             }
             let work = async {
                 pause(1).await;
-                assert_eq!(world.waiting().await, 1, "{path}");
-                sandbox.turn().await
+                assert_eq!(world.queued_messages().await, 1, "{path}");
+                sandbox.invoke().await
             };
             let (reply, _) = tokio::join!(instance.get(path), work);
             assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{path}, ours: {ours}");

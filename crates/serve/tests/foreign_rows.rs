@@ -69,7 +69,7 @@ async fn foreign_row_is_served_as_written() {
         // Only a 200 has an ETag.
         let has_etag = reply.header("etag").is_some_and(|etag| etag.starts_with('"'));
         assert_eq!(has_etag, status == 200, "{name}");
-        assert_eq!(world.waiting().await, 0, "{name}");
+        assert_eq!(world.queued_messages().await, 0, "{name}");
     }
 }
 
@@ -83,7 +83,7 @@ async fn stale_foreign_row_is_served_then_replaced() {
     let reply = instance.get(PAGE).await;
     assert_eq!(body(&reply), "<p>theirs");
     assert!(cache_status(&reply).contains("stale-age"), "{reply:?}");
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(2).await;
     let reply = instance.get(PAGE).await;
     assert_eq!((body(&reply).as_str(), reply.header("content-type")), ("one", Some(HTML)));
@@ -179,7 +179,7 @@ async fn oversized_object_affects_its_own_page_only_and_is_replaced() {
     let reply = instance.get(PAGE).await;
     assert_eq!(body(&reply), "two");
     assert!(!cache_status(&reply).contains("s3-down"), "{reply:?}");
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(2).await;
     assert_eq!(body(&instance.get(large).await), "two");
 }
@@ -200,7 +200,7 @@ async fn unreadable_lease_counts_as_no_lease() {
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{lease:?}");
         pause(70).await;
         assert!(cache_status(&instance.get(PAGE).await).ends_with("detail=stale-age"), "{lease:?}");
-        assert_eq!(world.waiting().await, 1, "no render is known: {lease:?}");
+        assert_eq!(world.queued_messages().await, 1, "no render is known: {lease:?}");
         // A request that waits for a page gets it, too.
         let missing = "/products/missing";
         world.put(&world.pk(missing), "LOCK", &lease).await;
@@ -242,8 +242,8 @@ async fn unreadable_foreign_row_is_regenerated_for_its_first_reader() {
     world.put(&world.pk(PAGE), "META", &[("s3_key", s("acme/x")), ("generated_at", s("yesterday"))]).await;
     let (reply, ()) = tokio::join!(instance.get(PAGE), async {
         pause(1).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
     });
     assert_eq!((reply.status, body(&reply).as_str()), (200, "one"));
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }

@@ -13,7 +13,7 @@ async fn two_tenants() -> (World, Instance) {
     for tenant in ["acme", "globex"] {
         world.origin.content(tenant);
         world.send(&format!(r#"{{"v":1,"tenant":"{tenant}","path":"{PAGE}"}}"#)).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
     }
     let instance = world.instance();
     (world, instance)
@@ -129,7 +129,7 @@ async fn unknown_host_gets_421_without_a_call() {
         assert!(!format!("{reply:?}").contains("needle"), "{:?}", request.headers);
     }
     assert_eq!(instance.operations(), Vec::<String>::new());
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 /// Headers that lead other servers to another host, path, method or cache key.
@@ -213,7 +213,7 @@ async fn page_of_one_tenant_is_missing_on_anothers_host() {
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.origin.content("acme");
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(body(&instance.get(PAGE).await), "acme");
     let reply = instance.serve(&request(&[("host", "globex.example")])).await;
     assert_eq!(reply.status, 503, "{reply:?}");

@@ -67,15 +67,15 @@ async fn all_spellings_of_a_page_are_one_message_and_one_row() {
     }
     futures::future::join_all(same.iter().map(|spelling| instance.get(spelling))).await;
     assert_ne!(world.page(other).hash(), hash);
-    assert_eq!(world.waiting().await, 1, "one message for all of them");
-    sandbox.turn().await;
+    assert_eq!(world.queued_messages().await, 1, "one message for all of them");
+    sandbox.invoke().await;
     assert_eq!(world.objects().await.len(), 1);
     pause(2).await;
     for spelling in same {
         let reply = instance.get(spelling).await;
         assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()), "{spelling}");
     }
-    assert_eq!((world.waiting().await, world.origin.renders()), (0, 1));
+    assert_eq!((world.queued_messages().await, world.origin.renders()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ async fn only_allowed_parameters_make_another_page() {
     let mut bodies = Vec::new();
     for page in pages {
         world.enqueue(page).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         bodies.push(body(&instance.get(page).await));
     }
     let mut different = bodies.clone();
@@ -108,7 +108,7 @@ async fn only_allowed_parameters_make_another_page() {
         let tracked = format!("{page}{}utm_source=x&fbclid=y", if page.contains('?') { "&" } else { "?" });
         assert_eq!(body(&instance.get(&tracked).await), *body_of_page, "{tracked}");
     }
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 /// URLs that servers parse differently, and invalid ones. No response may repeat `needle`.
@@ -190,7 +190,7 @@ async fn ambiguous_urls_are_refused_without_a_call() {
     for page in ["/account", "/needle.css", "/account/needle.css", "/products/1"] {
         world.enqueue(page).await;
     }
-    sandbox.turn().await;
+    sandbox.invoke().await;
     for host in ["www.acme.example", "globex.example"] {
         for path in malformed() {
             for method in ["GET", "HEAD"] {
@@ -208,7 +208,7 @@ async fn ambiguous_urls_are_refused_without_a_call() {
         }
     }
     assert_eq!(instance.operations(), Vec::<String>::new());
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +229,7 @@ async fn lookalike_characters_are_other_pages() {
     let world = World::with_config(CONFIG).await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.enqueue("/products/cafe").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     for path in [
         "/products/caf%C3%A9",
         "/products/cafe%CC%81",

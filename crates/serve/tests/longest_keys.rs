@@ -31,17 +31,17 @@ async fn page_with_the_longest_path_is_served_and_refreshed_after_an_invalidatio
         let world = world().await;
         let (sandbox, path) = (world.sandbox().await, path(bytes));
         world.enqueue(&path).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         pause(5).await;
         world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         let reply = world.instance().get(&path).await;
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{bytes}: {reply:?}");
         assert!(cache_status(&reply).ends_with("detail=stale-invalidated"), "{bytes}: {reply:?}");
         world.origin.content("two");
         pause(5).await;
         world.enqueue_as(&path, "expired").await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.published(&path).await.as_deref(), Some("two"), "{bytes}");
         let reply = world.instance().get(&path).await;
         assert_eq!((reply.status, body(&reply).as_str()), (200, "two"), "{bytes}");
@@ -156,12 +156,12 @@ async fn longest_of_each_kind(layout: KeyLayout) -> Lengths {
     };
 
     world.send(&longest.message(&format!(r#""path":"{}""#, longest.path))).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let reply = instance.serve(&page).await;
     assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{layout:?}");
     pause(5).await;
     world.send(&longest.message(&format!(r#""tag":"{}""#, longest.tag))).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let tenant = Tenant::parse(&longest.tenant).unwrap();
     let ledger = Ledger::new(&world.clean, &world.stack.table, layout);
     let prefix = CanonicalPath::stored(&format!("/{}", "p".repeat(Prefix::MAX_BYTES - 1))).unwrap();

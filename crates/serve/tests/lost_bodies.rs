@@ -33,7 +33,7 @@ async fn one_more_read_finds_the_newer_version() {
     let instance = out_of_date(&world);
     assert_eq!(body(&instance.get(PAGE).await), "one");
     world.publish(&sandbox, PAGE, &["two"]).await;
-    world.lose(&old).await;
+    world.delete_object(&old).await;
     let before = instance.operations().len();
     let reply = instance.get(PAGE).await;
     assert_eq!((reply.status, body(&reply)), (200, "two".to_owned()));
@@ -41,7 +41,7 @@ async fn one_more_read_finds_the_newer_version() {
     let calls = &instance.operations()[before..];
     assert_eq!(calls.iter().filter(|call| *call == "Query").count(), 1, "{calls:?}");
     assert_eq!((calls.first().unwrap().as_str(), calls.last().unwrap().as_str()), ("GetObject", "GetObject"));
-    assert_eq!((world.waiting().await, instance.total(metrics::BODIES_LOST)), (0, 0));
+    assert_eq!((world.queued_messages().await, instance.total(metrics::BODIES_LOST)), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,9 +50,9 @@ async fn page_purged_meanwhile_is_gone_and_not_enqueued() {
     let instance = out_of_date(&world);
     assert_eq!(instance.get(PAGE).await.status, 200);
     done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
-    world.lose(&key).await;
+    world.delete_object(&key).await;
     assert_eq!(instance.get(PAGE).await.status, 410);
-    assert_eq!((world.waiting().await, instance.total(metrics::BODIES_LOST)), (0, 0));
+    assert_eq!((world.queued_messages().await, instance.total(metrics::BODIES_LOST)), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn fallback_body_is_cached_for_two_seconds_only() {
     let instance = world.instance();
     assert_eq!(body(&instance.get(PAGE).await), "one");
     world.publish(&sandbox, PAGE, &["two"]).await;
-    world.lose(&key(&world).await).await;
+    world.delete_object(&key(&world).await).await;
     pause(2).await;
     let reply = instance.get(PAGE).await;
     assert_eq!(body(&reply), "one");
@@ -74,7 +74,7 @@ async fn fallback_body_is_not_served_for_a_purged_page() {
     let instance = world.instance_with(|settings| settings.cache_ttl_ms = 5_000);
     assert_eq!(body(&instance.get(PAGE).await), "one");
     world.publish(&sandbox, PAGE, &["two"]).await;
-    world.lose(&key(&world).await).await;
+    world.delete_object(&key(&world).await).await;
     assert_eq!(body(&instance.get(PAGE).await), "one");
     assert_eq!(world.messages().await.len(), 1);
     // The instance caches that version for some seconds more.
@@ -87,11 +87,11 @@ async fn fallback_body_is_not_served_for_a_purged_page() {
 #[tokio::test(start_paused = true)]
 async fn lost_body_is_uploaded_again_although_unchanged() {
     let (world, sandbox, lost) = published().await;
-    world.lose(&lost).await;
+    world.delete_object(&lost).await;
     let instance = world.instance();
     let work = async {
         pause(1).await;
-        sandbox.turn().await
+        sandbox.invoke().await
     };
     let (reply, _) = tokio::join!(instance.get(PAGE), work);
     assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
@@ -104,7 +104,7 @@ async fn lost_body_is_uploaded_again_although_unchanged() {
 #[tokio::test(start_paused = true)]
 async fn message_names_the_lost_body() {
     let (world, _, lost) = published().await;
-    world.lose(&lost).await;
+    world.delete_object(&lost).await;
     let instance = world.instance();
     let replies = futures::future::join_all((0..50).map(|_| instance.get(PAGE))).await;
     assert!(replies.iter().all(|reply| (reply.status, reply.header("retry-after")) == (503, Some("5"))));
@@ -120,11 +120,11 @@ async fn cached_body_hides_the_loss() {
     let (world, sandbox, lost) = published().await;
     let instance = world.instance();
     instance.get(PAGE).await;
-    world.lose(&lost).await;
+    world.delete_object(&lost).await;
     for _ in 0..100 {
         let reply = instance.get(PAGE).await;
         assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()), "{reply:?}");
-        sandbox.turn().await;
+        sandbox.invoke().await;
         pause(3).await;
     }
 }
@@ -136,14 +136,14 @@ async fn older_cached_body_is_served_for_a_lost_one() {
     assert_eq!(body(&instance.get(PAGE).await), "one");
     world.publish(&sandbox, PAGE, &["two"]).await;
     let lost = key(&world).await;
-    world.lose(&lost).await;
+    world.delete_object(&lost).await;
     for _ in 0..3 {
         let reply = instance.get(PAGE).await;
         assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()), "{reply:?}");
         pause(1).await;
     }
-    assert_eq!(world.waiting().await, 1);
-    sandbox.turn().await;
+    assert_eq!(world.queued_messages().await, 1);
+    sandbox.invoke().await;
     pause(2).await;
     assert_eq!(body(&instance.get(PAGE).await), "two");
     assert_ne!(key(&world).await, lost);
@@ -152,17 +152,17 @@ async fn older_cached_body_is_served_for_a_lost_one() {
 #[tokio::test(start_paused = true)]
 async fn lost_body_request_is_not_covered_by_an_unchanged_render() {
     let (world, sandbox, lost) = published().await;
-    world.lose(&lost).await;
+    world.delete_object(&lost).await;
     assert_eq!(world.instance().get(PAGE).await.status, 503);
     // Its message is in flight while an editor's is handled, which finds nothing changed.
     let taken = sandbox.receive().await;
     assert_eq!(taken.records.len(), 1);
     pause(5).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!((key(&world).await, sandbox.total(metrics::UNCHANGED)), (lost.clone(), 1));
     pause(400).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_ne!(key(&world).await, lost);
     assert_eq!(body(&world.instance().get(PAGE).await), "one");
 }
@@ -173,12 +173,12 @@ async fn lost_bodies_of_a_page_with_history_are_regenerated() {
     let sandbox = world.sandbox().await;
     world.publish(&sandbox, "/kept/1", &["one", "two"]).await;
     for object in world.objects().await {
-        world.lose(&object).await;
+        world.delete_object(&object).await;
     }
     let instance = world.instance();
     let work = async {
         pause(1).await;
-        sandbox.turn().await
+        sandbox.invoke().await
     };
     let (reply, _) = tokio::join!(instance.get("/kept/1"), work);
     assert_eq!((reply.status, body(&reply)), (200, "two".to_owned()));

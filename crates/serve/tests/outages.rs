@@ -15,14 +15,14 @@ const DYNAMODB: [&str; 3] = ["Query", "GetItem", "BatchGetItem"];
 const S3: [&str; 1] = ["GetObject"];
 const SQS: [&str; 1] = ["SendMessage"];
 
-const WAYS: [Fault; 5] = [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle, Fault::NotifyBackoff];
+const WAYS: [Fault; 5] = [Fault::FailBefore, Fault::Cut, Fault::Hang, Fault::Throttle, Fault::HangAfter];
 
 /// A page in the cache of an instance, fresh for a minute.
 async fn cached() -> (World, Sandbox, Instance) {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(instance.get(PAGE).await.status, 200);
     (world, sandbox, instance)
 }
@@ -42,7 +42,7 @@ async fn timed(instance: &Instance) -> (Reply, Duration) {
     let began = tokio::time::Instant::now();
     let served = instance.server.serve(&everfresh_testing::get(PAGE)).await;
     let took = began.elapsed();
-    if let Some(enqueue) = served.wish {
+    if let Some(enqueue) = served.enqueue {
         instance.server.enqueue(enqueue).await;
     }
     (served.reply, took)
@@ -82,7 +82,7 @@ async fn last_good_version_is_served_while_s3_is_down() {
         pause(3).await;
         world.origin.content("two");
         world.enqueue(PAGE).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         pause(2).await;
         break_all(&instance, &S3, &fault);
         let mut waited = Duration::ZERO;

@@ -72,13 +72,13 @@ async fn panic_after_the_reply_does_not_end_the_process() {
     let instance = world.instance();
     pause(70).await;
     let served = instance.server.serve(&get(PAGE)).await;
-    assert!(served.reply.status == 200 && served.wish.is_some(), "stale, and to be enqueued");
+    assert!(served.reply.status == 200 && served.enqueue.is_some(), "stale, and to be enqueued");
     broken.store(true, Ordering::SeqCst);
-    instance.server.finish(served.wish).await;
+    instance.server.finish(served.enqueue).await;
     broken.store(false, Ordering::SeqCst);
     assert_eq!(instance.total(metrics::PANICS), 1);
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
     pause(2).await;
     assert_eq!(body(&instance.get(PAGE).await), "one");
-    assert_eq!(world.waiting().await, 1, "the next read enqueues it");
+    assert_eq!(world.queued_messages().await, 1, "the next read enqueues it");
 }

@@ -80,7 +80,7 @@ async fn editor_gets_the_draft_and_nothing_is_stored() {
     assert_eq!(cache_status(&reply), "fwd=bypass; detail=preview");
     assert!(!format!("{reply:?}").contains("needle"), "{reply:?}");
     assert_eq!(instance.operations(), Vec::<String>::new());
-    assert_eq!((world.waiting().await, world.meta(PAGE).await), (0, None));
+    assert_eq!((world.queued_messages().await, world.meta(PAGE).await), (0, None));
 
     let heads = origin.requests();
     let [head] = heads.as_slice() else { panic!("{heads:?}") };
@@ -99,7 +99,7 @@ async fn preview_does_not_change_the_public_page() {
     let origin = Server::says(DRAFT).await;
     let (world, instance) = world_at(&origin.url()).await;
     world.enqueue(PAGE).await;
-    world.sandbox().await.turn().await;
+    world.sandbox().await.invoke().await;
     assert_eq!(body(&instance.get(PAGE).await), "one");
     assert_eq!(body(&instance.serve(&with(PAGE, &[&valid()])).await), "<p>draft");
     assert_eq!(body(&instance.get(PAGE).await), "one");
@@ -214,7 +214,7 @@ async fn first_of_two_preview_cookies_counts_and_neither_is_forwarded() {
     let origin = Server::says(DRAFT).await;
     let (world, instance) = world_at(&origin.url()).await;
     world.enqueue(PAGE).await;
-    world.sandbox().await.turn().await;
+    world.sandbox().await.invoke().await;
     let forged = cookie(OTHER_KEY, "acme", 600);
     let reply = instance.serve(&with(PAGE, &[&valid(), &forged, "a=1"])).await;
     assert_eq!(body(&reply), "<p>draft");
@@ -239,7 +239,7 @@ async fn tenant_without_http_origin_has_no_preview() {
 async fn invalid_preview_cookie_is_ignored() {
     let (world, with_key) = world_at("http://127.0.0.1:1").await;
     world.enqueue(PAGE).await;
-    world.sandbox().await.turn().await;
+    world.sandbox().await.invoke().await;
     let off = world.instance();
     let public = off.get(PAGE).await;
     assert_eq!((public.status, body(&public).as_str()), (200, "one"));
@@ -267,7 +267,7 @@ async fn invalid_preview_cookie_is_ignored() {
         assert_eq!(reply, public, "{name}");
         assert_eq!(instance.serve(&with("/nowhere", &[&cookie])).await.status, 404, "{name}");
     }
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ async fn hanging_sqs_rarely_holds_up_the_instance() {
     instance.inject(On::every("SendMessage"), Fault::Hang);
     let mut held = Duration::ZERO;
     for reader in 0..100 {
-        let Served { reply, wish: enqueue } = instance.server.serve(&get(&path(reader % PAGES))).await;
+        let Served { reply, enqueue } = instance.server.serve(&get(&path(reader % PAGES))).await;
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"));
         let began = tokio::time::Instant::now();
         instance.server.finish(enqueue).await;
@@ -50,7 +50,7 @@ async fn hanging_sqs_rarely_holds_up_the_instance() {
     for number in 0..PAGES {
         assert_eq!(instance.get(&path(number)).await.status, 200);
     }
-    assert_eq!(world.waiting().await, PAGES, "once it is back, everything is enqueued");
+    assert_eq!(world.queued_messages().await, PAGES, "once it is back, everything is enqueued");
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn failed_send_does_not_count_against_the_rate_limit() {
     for number in 0..2 {
         instance.get(&path(number)).await;
     }
-    assert_eq!(world.waiting().await, 2);
+    assert_eq!(world.queued_messages().await, 2);
     assert_eq!(instance.total(metrics::ENQUEUES_LIMITED), 0);
 }
 
@@ -79,7 +79,7 @@ async fn missing_page_is_enqueued_although_sqs_just_failed() {
     let sandbox = world.sandbox().await;
     let work = async {
         pause(1).await;
-        sandbox.turn().await
+        sandbox.invoke().await
     };
     let (reply, _) = tokio::join!(instance.get("/products/new"), work);
     assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{}", cache_status(&reply));

@@ -49,7 +49,7 @@ async fn stale_page_is_served_at_once_and_regenerated() {
     assert_eq!((stale.status, body(&stale)), (200, "one".to_owned()));
     assert!(cache_status(&stale).contains("detail=stale-age"), "{stale:?}");
     assert!(stale.header("cache-control").unwrap().contains("s-maxage=2,"));
-    assert_eq!(sandbox.turn().await, 1);
+    assert_eq!(sandbox.invoke().await, 1);
     pause(2).await;
     let fresh = instance.get(PAGE).await;
     assert_eq!(body(&fresh), "two");
@@ -62,7 +62,7 @@ async fn missing_page_is_waited_for() {
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     let work = async {
         pause(1).await;
-        sandbox.turn().await
+        sandbox.invoke().await
     };
     let (reply, _) = tokio::join!(instance.get(PAGE), work);
     assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
@@ -79,7 +79,7 @@ async fn missing_page_gets_503_after_the_wait() {
     assert_eq!(reply.header("cache-control"), Some("no-store"));
     assert_eq!(cache_status(&reply), "fwd=uri-miss; detail=waiting");
     assert!(began.elapsed() < Duration::from_millis(5_100), "{:?}", began.elapsed());
-    assert_eq!(world.waiting().await, 1);
+    assert_eq!(world.queued_messages().await, 1);
     let polls = instance.operations().iter().filter(|operation| *operation == "Query").count();
     assert!(polls < 15, "the polls grow apart: {polls}");
 }
@@ -106,7 +106,7 @@ async fn expired_page_is_served_after_the_wait() {
     assert!(began.elapsed() >= Duration::from_secs(5));
     let work = async {
         pause(1).await;
-        sandbox.turn().await
+        sandbox.invoke().await
     };
     let (new, _) = tokio::join!(instance.get(PAGE), work);
     assert_eq!(body(&new), "two");
@@ -120,7 +120,7 @@ async fn purged_page_is_gone_and_not_enqueued() {
     assert_eq!((reply.status, cache_status(&reply)), (410, "fwd=uri-miss; detail=gone"));
     pause(3_600).await;
     assert_eq!(instance.get(PAGE).await.status, 410);
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn pinned_page_is_fresh_and_not_enqueued() {
     pause(3_600).await;
     let reply = instance.get(PAGE).await;
     assert!(cache_status(&reply).starts_with("hit; ttl=60"), "{reply:?}");
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,13 +140,13 @@ async fn page_is_stale_a_second_after_tag_invalidation() {
     pause(5).await;
     world.origin.content("two");
     world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(1).await;
     let reply = instance.get(PAGE).await;
     assert_eq!(body(&reply), "one");
     assert!(cache_status(&reply).ends_with("detail=stale-invalidated"), "{reply:?}");
     pause(3).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(2).await;
     let reply = instance.get(PAGE).await;
     assert_eq!((body(&reply).as_str(), cache_status(&reply).contains("stale")), ("two", false), "{reply:?}");
@@ -158,7 +158,7 @@ async fn not_found_is_served_with_a_short_lifetime() {
     let sandbox = world.sandbox().await;
     world.origin.answers(404, &[("content-type", "text/html")], "<p>no such product");
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let reply = world.instance().get(PAGE).await;
     assert_eq!((reply.status, body(&reply)), (404, "<p>no such product".to_owned()));
     // Thirty seconds, less up to a tenth of jitter and the time since; the rest is rounded up.
@@ -172,7 +172,7 @@ async fn redirect_is_served() {
     let sandbox = world.sandbox().await;
     world.origin.answers(301, &[("location", "/products/43")], "");
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let reply = world.instance().get(PAGE).await;
     assert_eq!((reply.status, reply.header("location")), (301, Some("/products/43")));
 }
@@ -182,7 +182,7 @@ async fn page_with_history_is_served() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue("/kept/1").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let reply = world.instance().get("/kept/1").await;
     assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
 }
@@ -199,7 +199,7 @@ async fn hot_page_is_regenerated_early_if_configured() {
     }
     assert_eq!((early.total(metrics::ENQUEUED), usual.total(metrics::ENQUEUED)), (1, 0));
     world.origin.content("two");
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(2).await;
     let reply = early.get(PAGE).await;
     assert_eq!(body(&reply), "two");

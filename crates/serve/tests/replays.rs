@@ -95,7 +95,7 @@ async fn unknown_replays_cost_a_bounded_number_of_writes() {
     for number in 0..10 {
         assert_eq!(honest(&world, &second, number).await, 202, "{number}");
     }
-    assert_eq!(world.waiting().await, 50 + 10);
+    assert_eq!(world.queued_messages().await, 50 + 10);
 }
 
 #[tokio::test(start_paused = true)]

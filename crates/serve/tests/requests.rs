@@ -31,7 +31,7 @@ async fn other_methods_get_405_without_a_call() {
         }
     }
     assert_eq!(instance.operations(), Vec::<String>::new());
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,7 +47,7 @@ async fn head_of_a_missing_page_enqueues_as_get_does() {
         let [message] = &world.messages().await[..] else { panic!("one message") };
         sent.push((message.body.clone(), message.message_attributes.clone()));
         pause(400).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         let reply = instance.serve(&request).await;
         assert_eq!((reply.status, body(&reply)), (200, if method == "GET" { "one" } else { "" }.to_owned()));
         assert_eq!(body(&instance.get(PAGE).await), "one", "{method}");

@@ -17,7 +17,7 @@ async fn stale_world() -> World {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(70).await;
     world.origin.content("two");
     world
@@ -32,7 +32,7 @@ async fn thousand_reads_of_a_stale_page_are_one_message_and_render() {
     assert_eq!(began.elapsed(), Duration::ZERO, "no reply waits for the regeneration");
     assert!(replies.iter().all(|reply| reply.status == 200 && body(reply) == "one"));
     assert!(replies.iter().all(|reply| cache_status(reply).ends_with("detail=stale-age")));
-    assert_eq!(world.waiting().await, 1);
+    assert_eq!(world.queued_messages().await, 1);
     let calls = instance.operations();
     let count = |operation: &str| calls.iter().filter(|name| *name == operation).count();
     assert_eq!((count("Query"), count("GetObject"), count("SendMessage")), (1, 1, 1), "{calls:?}");
@@ -49,14 +49,14 @@ async fn fifty_instances_cause_at_most_two_renders() {
     let instances: Vec<Instance> = (0..50).map(|_| world.instance()).collect();
     let replies = join_all(instances.iter().map(|instance| crowd(instance, 20))).await;
     assert!(replies.iter().flatten().all(|reply| reply.status == 200 && body(reply) == "one"));
-    let messages = world.waiting().await;
+    let messages = world.queued_messages().await;
     assert!((1..=50).contains(&messages), "{messages}");
     let sandboxes = join_all((0..5).map(|_| world.sandbox())).await;
     for _ in 0..60 {
-        join_all(sandboxes.iter().map(|sandbox| sandbox.turn())).await;
+        join_all(sandboxes.iter().map(|sandbox| sandbox.invoke())).await;
         pause(1).await;
     }
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
     let renders = world.origin.renders() - before;
     assert!((1..=2).contains(&renders), "{renders}");
     assert!(world.dead_letters().await.is_empty());
@@ -70,7 +70,7 @@ async fn missing_page_is_one_message_per_instance_and_served_to_all() {
     let sandbox = world.sandbox().await;
     let work = async {
         for _ in 0..5 {
-            sandbox.turn().await;
+            sandbox.invoke().await;
             pause(1).await;
         }
     };
@@ -91,18 +91,18 @@ async fn missing_page_is_one_message_per_instance_and_served_to_all() {
 async fn failed_regeneration_is_enqueued_again_after_window_and_cooldown() {
     let world = stale_world().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
-    world.origin.breaks(everfresh_testing::Breaks::Unreachable);
+    world.origin.fail_with(everfresh_testing::OriginFault::Unreachable);
     for _ in 0..1_800 {
         instance.get(PAGE).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         pause(1).await;
     }
     let sent = instance.total(metrics::ENQUEUED);
     assert!((1..=20).contains(&sent), "a broken origin is called rarely: {sent}");
-    world.origin.breaks(everfresh_testing::Breaks::No);
+    world.origin.fail_with(everfresh_testing::OriginFault::No);
     for _ in 0..1_800 {
         instance.get(PAGE).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         pause(1).await;
     }
     let reply = instance.get(PAGE).await;
@@ -125,7 +125,7 @@ async fn crawler_is_held_to_the_rate_limit() {
             refused_at_once += 1;
         }
     }
-    let sent = world.waiting().await;
+    let sent = world.queued_messages().await;
     // The full bucket, and the tokens of a few seconds.
     assert!((30..=35).contains(&sent), "{sent}");
     assert_eq!(refused_at_once + sent, 500);
@@ -135,9 +135,9 @@ async fn crawler_is_held_to_the_rate_limit() {
 async fn missing_page_in_cooldown_is_not_waited_for() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
-    world.origin.breaks(everfresh_testing::Breaks::Unreachable);
+    world.origin.fail_with(everfresh_testing::OriginFault::Unreachable);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let began = tokio::time::Instant::now();
     let reply = instance.get(PAGE).await;
     assert_eq!((reply.status, cache_status(&reply)), (503, "fwd=uri-miss; detail=cooldown"));
@@ -157,7 +157,7 @@ async fn stale_page_is_not_enqueued_during_a_render() {
         pause(5).await;
         instance.get(PAGE).await
     };
-    let (_, reply) = tokio::join!(sandbox.turn(), read);
+    let (_, reply) = tokio::join!(sandbox.invoke(), read);
     assert_eq!((reply.status, body(&reply)), (200, "one".to_owned()));
     assert_eq!(instance.total(metrics::ENQUEUED), 0);
 }
@@ -168,7 +168,7 @@ async fn page_stale_to_readers_just_before_the_worker_is_regenerated() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let meta = world.meta(PAGE).await.unwrap();
     let ends_ms = (everfresh_testing::number(&meta, "generated_at")
         + everfresh_testing::number(&meta, "revalidate_seconds"))
@@ -176,9 +176,9 @@ async fn page_stale_to_readers_just_before_the_worker_is_regenerated() {
     tokio::time::sleep(Duration::from_millis(ends_ms - world.now_ms() - 300)).await;
     let before = world.origin.renders();
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.origin.renders() - before, 1);
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.origin.renders() - before, 1, "once is enough");
 }

@@ -10,7 +10,7 @@ use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
 use everfresh_serve::Settings;
 use everfresh_serve::trigger::signature::RevalidateKeys;
-use everfresh_testing::{Breaks, World, body, cache_status, pause, text};
+use everfresh_testing::{OriginFault, World, body, cache_status, pause, text};
 use serde_json::json;
 
 use self::signing::{Draft, KEYS, PAGE, REVALIDATE, json_body, state_read, with_keys};
@@ -33,7 +33,7 @@ async fn signed_request_regenerates_the_page_and_returns_its_events() {
     assert_eq!((before.status, &json_body(&before)["state"]), (200, &json!("queued")));
     assert_eq!(json_body(&before)["events"], json!([]));
 
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.as_deref(), Some("one"));
     assert_eq!(world.status(PAGE, "order-4711").await, "COMPLETED");
     let after = json_body(&state_read(&status_url, "nonce-after-worker").sent(&world, &instance).await);
@@ -55,14 +55,14 @@ async fn signed_request_by_tag_makes_its_pages_stale() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, with_keys(&world));
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(instance.get(PAGE).await.status, 200);
     pause(5).await;
     let draft = Draft { body: r#"{"tag":"products"}"#, request_id: None, ..REVALIDATE };
     let accepted = json_body(&draft.sent(&world, &instance).await);
     let (handle, key) = (accepted["handle"].as_str().unwrap(), accepted["key"].as_str().unwrap());
     assert!(key.starts_with("http-") && handle == format!("inval.{key}"), "{accepted}");
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let row = world.row("TENANT#acme#INVAL", &format!("REQ#{key}")).await.unwrap();
     assert_eq!(text(&row, "status"), "COMPLETED");
     pause(2).await;
@@ -97,7 +97,7 @@ async fn flood_is_limited_per_instance_and_costs_two_renders() {
             other => panic!("{other}"),
         }
     }
-    assert_eq!((accepted, limited, world.waiting().await), (30, 20, 30));
+    assert_eq!((accepted, limited, world.queued_messages().await), (30, 20, 30));
     assert_eq!(
         instance.operations().iter().filter(|operation| *operation == "PutItem").count(),
         30,
@@ -133,7 +133,7 @@ async fn change_right_after_another_is_sent() {
         let nonce = format!("nonce-0123456789-{at}");
         let draft = Draft { nonce: &nonce, request_id: None, ..REVALIDATE };
         assert_eq!(draft.sent(&world, &instance).await.status, 202);
-        assert_eq!(world.waiting().await, 1, "sent at once");
+        assert_eq!(world.queued_messages().await, 1, "sent at once");
         world.drain(&sandbox, Duration::from_secs(60)).await;
     }
     assert_eq!(world.published(PAGE).await.as_deref(), Some("second"));
@@ -191,7 +191,7 @@ async fn invalid_request_is_refused_with_a_reason_and_without_a_write() {
             "{expected}: {json_body}"
         );
     }
-    assert_eq!((instance.operations(), world.waiting().await), (Vec::<String>::new(), 0));
+    assert_eq!((instance.operations(), world.queued_messages().await), (Vec::<String>::new(), 0));
     assert_eq!(REVALIDATE.sent(&world, &instance).await.status, 202, "the nonce was not used up");
 }
 
@@ -199,10 +199,10 @@ async fn invalid_request_is_refused_with_a_reason_and_without_a_write() {
 async fn failed_and_rejected_states_are_returned() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, with_keys(&world));
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     let accepted = json_body(&REVALIDATE.sent(&world, &instance).await);
     let target = accepted["status_url"].as_str().unwrap();
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let failed = json_body(&state_read(target, "nonce-when-failed-1").sent(&world, &instance).await);
     assert_eq!((&failed["state"], failed["error_class"].is_string()), (&json!("failed"), true), "{failed}");
     world.drain(&sandbox, Duration::from_secs(24 * 3600)).await;
@@ -223,7 +223,7 @@ async fn lost_dynamodb_response_is_no_replay() {
         let reply = Draft { nonce: &nonce, ..REVALIDATE }.sent(&world, &instance).await;
         assert_eq!(reply.status, 202, "{fault:?}: {}", body(&reply));
     }
-    assert_eq!(world.waiting().await, 4);
+    assert_eq!(world.queued_messages().await, 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,7 +242,7 @@ async fn outage_gets_503_and_the_retry_counts_once() {
     .enumerate()
     {
         instance.inject(On::every(operation), fault);
-        let before = world.waiting().await;
+        let before = world.queued_messages().await;
         let nonce = format!("nonce-down-0123456789-{at}");
         let reply = Draft { nonce: &nonce, ..REVALIDATE }.sent(&world, &instance).await;
         assert_eq!((reply.status, reply.header("retry-after")), (503, Some("5")), "{operation} {fault:?}");
@@ -250,7 +250,7 @@ async fn outage_gets_503_and_the_retry_counts_once() {
         let json_body = json_body(&reply);
         assert_eq!(json_body["key"], "order-4711");
         assert!(json_body["next"].as_str().unwrap().contains("new nonce"), "{json_body}");
-        assert_eq!(world.waiting().await, before + sent, "{operation} {fault:?}");
+        assert_eq!(world.queued_messages().await, before + sent, "{operation} {fault:?}");
         instance.way.faults().clear();
     }
     // A request without an id gets the key to retry with.

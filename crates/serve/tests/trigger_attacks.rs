@@ -86,14 +86,14 @@ async fn bad_signatures_get_one_reply_and_have_no_effect() {
     }
     answers.dedup();
     assert_eq!(answers.len(), 1, "the reply has no reason");
-    assert_eq!((instance.operations(), world.waiting().await), (Vec::<String>::new(), 0));
+    assert_eq!((instance.operations(), world.queued_messages().await), (Vec::<String>::new(), 0));
     assert_eq!(instance.total(metrics::TRIGGERS_UNSIGNED), count);
     // The original request is accepted: none of them has spent its nonce.
     let reply = instance.serve(&good).await;
     assert_eq!(reply.status, 202, "{}", body(&reply));
     let replayed = instance.serve(&good).await;
     assert_eq!(replayed, answers[0], "a replay gets the same reply");
-    assert_eq!(world.waiting().await, 1);
+    assert_eq!(world.queued_messages().await, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +110,7 @@ async fn every_instance_refuses_a_replay_while_its_timestamp_is_valid() {
         pause(50).await;
     }
     assert!(number(&row, "ttl") > world.now_ms() / 1000, "the row outlives the signature");
-    assert_eq!(world.waiting().await, 1);
+    assert_eq!(world.queued_messages().await, 1);
     // The same nonce of another key is another one.
     let other = Draft { key_id: "new", request_id: Some("order-4712"), ..REVALIDATE };
     assert_eq!(other.sent(&world, &instances[1]).await.status, 202);
@@ -127,7 +127,7 @@ async fn one_of_many_concurrent_replays_is_accepted() {
     let request = REVALIDATE.signed(&world);
     let replies = futures::future::join_all(instances.iter().map(|one| one.serve(&request))).await;
     let accepted = replies.iter().filter(|reply| reply.status == 202).count();
-    assert_eq!((accepted, world.waiting().await), (1, 1));
+    assert_eq!((accepted, world.queued_messages().await), (1, 1));
     assert!(replies.iter().all(|reply| matches!(reply.status, 202 | 401)));
 }
 
@@ -240,7 +240,7 @@ async fn state_is_returned_for_the_hosts_own_tenant_only() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, with_keys(&world));
     let accepted = json_body(&REVALIDATE.sent(&world, &instance).await);
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let target = accepted["status_url"].as_str().unwrap();
     let mut states = Vec::new();
     for (host, nonce) in [("www.acme.example", "nonce-of-acme-0123"), ("globex.example", "nonce-of-globex-01")] {

@@ -30,7 +30,7 @@ async fn missing_page_is_served_although_it_expired_on_arrival() {
         let began = Instant::now();
         let worker = async {
             sleep(Duration::from_millis(40)).await;
-            sandbox.turn().await;
+            sandbox.invoke().await;
         };
         let (reply, ()) = tokio::join!(instance.get(&path), worker);
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{path}: {reply:?}");
@@ -50,7 +50,7 @@ async fn expired_page_is_replaced_by_a_newer_one_that_expired_on_arrival() {
         let began = Instant::now();
         let worker = async {
             sleep(Duration::from_millis(40)).await;
-            sandbox.turn().await;
+            sandbox.invoke().await;
         };
         let (reply, ()) = tokio::join!(instance.get(PAGE), worker);
         let now = body(&reply);
@@ -71,7 +71,7 @@ async fn version_from_before_an_invalidation_is_served_when_the_wait_is_over() {
     let began = Instant::now();
     let worker = async {
         pause(1).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
     };
     let (reply, ()) = tokio::join!(instance.get(PAGE), worker);
     assert_eq!((reply.status, body(&reply).as_str()), (200, "two"), "{reply:?}");
@@ -85,7 +85,7 @@ async fn page_that_appears_in_the_last_moment_of_the_wait_is_served() {
         let (sandbox, instance) = (world.sandbox().await, world.instance());
         let worker = async {
             sleep(Duration::from_millis(late_ms)).await;
-            sandbox.turn().await;
+            sandbox.invoke().await;
         };
         let (reply, ()) = tokio::join!(instance.get(PAGE), worker);
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{late_ms}: {reply:?}");

@@ -19,7 +19,7 @@ use futures::{FutureExt, StreamExt};
 use crate::group::{self, Invocation, page_request};
 use crate::observe::observe;
 use crate::queue::Queues;
-use crate::record::{Nameless, Record};
+use crate::record::{MissingMessageId, Record};
 
 /// Reserved for delaying messages, rejecting them and answering Lambda.
 const ANSWER_MS: u64 = 1_500;
@@ -37,7 +37,7 @@ pub struct Worker {
 pub enum BatchError {
     /// A record has no id.
     #[error(transparent)]
-    Nameless(#[from] Nameless),
+    MissingMessageId(#[from] MissingMessageId),
     /// A FIFO queue holds a whole message group back while one of its messages waits.
     #[error("{0} is a FIFO queue: Everfresh works on standard queues, send there instead")]
     Fifo(String),

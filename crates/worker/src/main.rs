@@ -17,7 +17,7 @@ use everfresh_worker::{Settings, Worker, build};
 use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
 
 fn main() -> ExitCode {
-    match TemplateProcess::entered() {
+    match TemplateProcess::run_if_requested() {
         Some(exit_code) => exit_code,
         None => work(),
     }

@@ -5,7 +5,7 @@ use everfresh_core::domain::scrub;
 use everfresh_core::metrics::{self, Metrics};
 
 use crate::group::page_request;
-use crate::record::{Record, Unacceptable};
+use crate::record::{Record, RecordError};
 
 /// Counts and logs what became of a record. `received_ms` is when the invocation began.
 pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, received_ms: u64, now_ms: u64) {
@@ -25,7 +25,7 @@ pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outc
             if *reason == RejectReason::KeyConflict {
                 metrics.count(metrics::HASH_MISMATCHES);
             }
-            if record.accepted.as_ref().is_err_and(Unacceptable::is_unknown_version) {
+            if record.accepted.as_ref().is_err_and(RecordError::is_unknown_version) {
                 metrics.count(metrics::UNKNOWN_VERSION);
             }
             return;

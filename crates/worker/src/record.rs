@@ -26,12 +26,12 @@ pub struct Record<'c> {
     /// The idempotency key in the message body.
     pub explicit_key: Option<IdempotencyKey>,
     /// The request, or the reason for rejecting the record.
-    pub accepted: Result<Accepted<'c>, Unacceptable>,
+    pub accepted: Result<Accepted<'c>, RecordError>,
 }
 
 /// Why a record is rejected before any work.
 #[derive(Debug, thiserror::Error)]
-pub enum Unacceptable {
+pub enum RecordError {
     #[error(transparent)]
     Message(#[from] MessageError),
     /// The configuration has no such tenant, route or tag.
@@ -45,7 +45,7 @@ pub enum Unacceptable {
     NoBody,
 }
 
-impl Unacceptable {
+impl RecordError {
     /// The reason attached to the message in the dead-letter queue.
     pub fn reason(&self) -> RejectReason {
         match self {
@@ -64,22 +64,22 @@ impl Unacceptable {
 /// of the whole batch.
 #[derive(Debug, thiserror::Error)]
 #[error("a record has no message id: is the function invoked by something other than SQS?")]
-pub struct Nameless;
+pub struct MissingMessageId;
 
 impl<'c> Record<'c> {
     /// Parses the record. `now_ms` is used if the time of sending is missing, as in hand-written
     /// events.
-    pub fn read(raw: SqsMessage, config: &'c Config, now_ms: u64) -> Result<Self, Nameless> {
-        let message_id = raw.message_id.filter(|id| !id.is_empty()).ok_or(Nameless)?;
+    pub fn read(raw: SqsMessage, config: &'c Config, now_ms: u64) -> Result<Self, MissingMessageId> {
+        let message_id = raw.message_id.filter(|id| !id.is_empty()).ok_or(MissingMessageId)?;
         let number = |name: &str| raw.attributes.get(name).and_then(|text| text.parse::<u64>().ok());
         let message = match &raw.body {
-            None => Err(Unacceptable::NoBody),
-            Some(body) => Message::parse(body.as_bytes()).map_err(Unacceptable::from),
+            None => Err(RecordError::NoBody),
+            Some(body) => Message::parse(body.as_bytes()).map_err(RecordError::from),
         };
         let explicit_key = message.as_ref().ok().and_then(|message| message.idempotency_key.clone());
         let contract = raw.message_attributes.get(attributes::CONTRACT);
         let message =
-            message.and_then(|message| if is_supported(contract) { Ok(message) } else { Err(Unacceptable::Contract) });
+            message.and_then(|message| if is_supported(contract) { Ok(message) } else { Err(RecordError::Contract) });
         let attached = raw.message_attributes.get(attributes::KEY).and_then(|value| value.string_value.as_deref());
         let accepted = message.and_then(|message| Ok(config.accept(message, attached, &message_id)?));
         Ok(Self {

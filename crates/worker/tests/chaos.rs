@@ -7,7 +7,7 @@ use std::time::Duration;
 use everfresh_core::metrics;
 use everfresh_enqueue::attributes;
 use everfresh_local::faults::{Fault, On};
-use everfresh_testing::{Breaks, World, text};
+use everfresh_testing::{OriginFault, World, text};
 
 const PAGES: usize = 100;
 const COPIES: usize = 10;
@@ -60,7 +60,7 @@ async fn every_page_is_committed_once_and_only_poison_is_dead_lettered() {
     let mut kills: BTreeMap<&str, usize> = BTreeMap::new();
     for _ in 0..ROUNDS {
         for (step, operation) in KILLS {
-            for fault in [Fault::Hang, Fault::NotifyBackoff] {
+            for fault in [Fault::Hang, Fault::HangAfter] {
                 // A poison or covered message does not reach the step: try the next one.
                 for _ in 0..5 {
                     if kill(&world, step, operation, fault).await {
@@ -105,9 +105,9 @@ async fn every_page_is_committed_once_and_only_poison_is_dead_lettered() {
 async fn kill(world: &World, step: &str, operation: Option<&str>, fault: Fault) -> bool {
     let killed = world.sandbox().await.one_by_one();
     match (step, operation) {
-        ("render", _) => world.origin.breaks(Breaks::Hangs),
+        ("render", _) => world.origin.fail_with(OriginFault::Hangs),
         ("ack", _) => {
-            let records = killed.turn_unacked().await;
+            let records = killed.invoke_unacked().await;
             tokio::time::sleep(Duration::from_secs(30)).await;
             return records > 0 && killed.total(metrics::COMMITTED) > 0;
         }
@@ -120,8 +120,8 @@ async fn kill(world: &World, step: &str, operation: Option<&str>, fault: Fault) 
         (_, None) => unreachable!("every other step has an operation"),
     }
     let renders = world.origin.renders();
-    killed.turn_killed_after(Duration::from_secs(1)).await;
-    world.origin.breaks(Breaks::No);
+    killed.invoke_killed_after(Duration::from_secs(1)).await;
+    world.origin.fail_with(OriginFault::No);
     let reached = match step {
         "render" => world.origin.renders() > renders,
         _ => !killed.way.faults().fired().is_empty(),

@@ -23,13 +23,13 @@ const REDELIVERED: Duration = Duration::from_millis(401_000);
 #[tokio::test(start_paused = true)]
 async fn redelivery_after_kill_around_each_step_commits_once() {
     for (step, operation, nth) in STEPS {
-        for (when, fault) in [("before", Fault::Hang), ("after", Fault::NotifyBackoff)] {
+        for (when, fault) in [("before", Fault::Hang), ("after", Fault::HangAfter)] {
             let world = World::new().await;
             let id = world.enqueue(PAGE).await;
             let killed = world.sandbox().await;
             killed.inject(On::next(operation).after(nth), fault);
-            killed.turn_killed_after(Duration::from_secs(1)).await;
-            assert_eq!(world.waiting().await, 1, "{when} {step}: not acked");
+            killed.invoke_killed_after(Duration::from_secs(1)).await;
+            assert_eq!(world.queued_messages().await, 1, "{when} {step}: not acked");
             let published = world.published(PAGE).await;
             assert_eq!(published.is_some(), step == "commit" && when == "after", "{when} {step}");
 
@@ -50,13 +50,13 @@ async fn redelivery_after_commit_acks_without_render() {
     let world = World::new().await;
     world.enqueue(PAGE).await;
     let killed = world.sandbox().await;
-    killed.inject(On::next("TransactWriteItems"), Fault::NotifyBackoff);
-    killed.turn_killed_after(Duration::from_secs(1)).await;
+    killed.inject(On::next("TransactWriteItems"), Fault::HangAfter);
+    killed.invoke_killed_after(Duration::from_secs(1)).await;
     let version = text(&world.meta(PAGE).await.unwrap(), "version");
     tokio::time::sleep(REDELIVERED).await;
     let healthy = world.sandbox().await;
-    healthy.turn().await;
-    assert_eq!((world.origin.renders(), world.waiting().await), (1, 0));
+    healthy.invoke().await;
+    assert_eq!((world.origin.renders(), world.queued_messages().await), (1, 0));
     assert_eq!(text(&world.meta(PAGE).await.unwrap(), "version"), version);
 }
 
@@ -66,8 +66,8 @@ async fn redelivery_after_commit_ignores_clock_skew() {
         let world = World::new().await;
         let id = world.enqueue(PAGE).await;
         let killed = world.sandbox().await;
-        killed.inject(On::next("TransactWriteItems"), Fault::NotifyBackoff);
-        killed.turn_killed_after(Duration::from_secs(1)).await;
+        killed.inject(On::next("TransactWriteItems"), Fault::HangAfter);
+        killed.invoke_killed_after(Duration::from_secs(1)).await;
         tokio::time::sleep(REDELIVERED).await;
         let skewed = world.sandbox_with(everfresh_testing::Make { skew_ms, ..Default::default() });
         world.drain(&skewed, Duration::from_secs(60)).await;
@@ -83,10 +83,10 @@ async fn duplicate_in_one_batch_renders_and_commits_once() {
     world.send(&body).await;
     world.send(&body).await;
     let sandbox = world.sandbox().await;
-    assert_eq!(sandbox.turn().await, 2);
+    assert_eq!(sandbox.invoke().await, 2);
     assert_eq!((world.origin.renders(), sandbox.total(metrics::COMMITTED)), (1, 1));
     assert_eq!(sandbox.total(metrics::DUPLICATES_PREVENTED), 1);
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,10 +96,10 @@ async fn concurrent_messages_with_one_key_commit_once() {
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
     world.send(&body).await;
     let (first, second) = (world.sandbox().await, world.sandbox().await);
-    let (_, ()) = tokio::join!(first.turn(), async {
+    let (_, ()) = tokio::join!(first.invoke(), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         world.send(&body).await;
-        second.turn().await;
+        second.invoke().await;
     });
     world.drain(&second, Duration::from_secs(600)).await;
     assert_eq!(world.origin.renders(), 1);
@@ -115,10 +115,10 @@ async fn write_with_one_lost_response_is_recognised_as_own() {
             let id = world.enqueue(PAGE).await;
             let sandbox = world.sandbox().await;
             sandbox.inject(On::next(operation).after(nth), fault);
-            sandbox.turn().await;
+            sandbox.invoke().await;
             assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "{step} {fault:?}");
             assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{step} {fault:?}");
-            assert_eq!((sandbox.total(metrics::COMMITTED), world.waiting().await), (1, 0), "{step} {fault:?}");
+            assert_eq!((sandbox.total(metrics::COMMITTED), world.queued_messages().await), (1, 0), "{step} {fault:?}");
             assert_eq!(number(&world.req(PAGE, &id).await.unwrap(), "attempts"), 1);
         }
     }
@@ -132,7 +132,7 @@ async fn write_with_all_responses_lost_is_resolved_by_reading() {
         let sandbox = world.sandbox().await;
         // All SDK attempts of this step, and no other call.
         sandbox.inject(On::next(operation).after(nth).times(4), Fault::LoseResponse);
-        sandbox.turn().await;
+        sandbox.invoke().await;
         world.drain(&sandbox, Duration::from_secs(1200)).await;
         assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "{step}");
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{step}");
@@ -146,7 +146,7 @@ async fn change_during_a_render_causes_another_render() {
     world.origin.takes(Duration::from_secs(5));
     let (first, second) = (world.sandbox().await, world.sandbox().await);
     world.enqueue(PAGE).await;
-    let (_, ()) = tokio::join!(first.turn(), async {
+    let (_, ()) = tokio::join!(first.invoke(), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.origin.content("two");
         world.enqueue(PAGE).await;
@@ -180,12 +180,12 @@ async fn late_duplicate_of_a_write_changes_nothing_published() {
         world.enqueue(PAGE).await;
         let first = world.sandbox().await;
         first.inject(On::next(operation).after(nth), Fault::DuplicateLater(Duration::from_secs(30)));
-        first.turn().await;
+        first.invoke().await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         world.origin.content("two");
         world.enqueue(PAGE).await;
         let second = world.sandbox().await;
-        second.turn().await;
+        second.invoke().await;
         let before = world.meta(PAGE).await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(world.meta(PAGE).await.unwrap(), before, "{step}");

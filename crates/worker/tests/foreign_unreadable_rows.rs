@@ -43,11 +43,11 @@ async fn unreadable_foreign_row_is_replaced_by_the_next_render() {
             let sandbox = world.sandbox().await;
             world.put(&world.pk(PAGE), "META", &row).await;
             let id = world.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"{reason}"}}"#)).await;
-            sandbox.turn().await;
+            sandbox.invoke().await;
             assert_eq!(sandbox.total(metrics::COMMITTED), 1, "{index} {reason}");
             assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "{index} {reason}");
             assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{index} {reason}");
-            assert_eq!(world.waiting().await, 0);
+            assert_eq!(world.queued_messages().await, 0);
         }
     }
 }
@@ -59,7 +59,7 @@ async fn pointer_to_an_unreadable_version_row_is_replaced() {
     world.put(&world.pk(PAGE), "META", &[("current_sk", s("VER#foreign"))]).await;
     world.put(&world.pk(PAGE), "VER#foreign", &foreign(&[("generated_at", s("yesterday"))])).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.as_deref(), Some("one"));
 }
 
@@ -72,7 +72,7 @@ async fn unreadable_row_changed_during_the_render_is_not_overwritten() {
         world.put(&world.pk(PAGE), "META", &foreign(&[("ttl", s("soon"))])).await;
         world.enqueue(PAGE).await;
         let changed = foreign(&[("ttl", s("soon")), (attribute, s("newer"))]);
-        tokio::join!(sandbox.turn(), async {
+        tokio::join!(sandbox.invoke(), async {
             pause(2).await;
             world.put(&world.pk(PAGE), "META", &changed).await;
         });
@@ -92,10 +92,10 @@ async fn unreadable_own_row_is_not_overwritten() {
     let row = foreign(&[("version", s(&version)), ("generated_at", s("yesterday"))]);
     world.put(&world.pk(PAGE), "META", &row).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::COMMITTED), 0);
     assert_eq!(text(&world.meta(PAGE).await.unwrap(), "version"), version);
-    assert_eq!(world.waiting().await, 1, "the message is not lost");
+    assert_eq!(world.queued_messages().await, 1, "the message is not lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn maximum_version_is_reported_and_not_overwritten() {
     let sandbox = world.sandbox().await;
     world.put(&world.pk(PAGE), "META", &foreign(&[("version", s("9999999999999999-ffffffff"))])).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::COMMITTED), 0);
     assert_eq!(text(&world.meta(PAGE).await.unwrap(), "version"), "9999999999999999-ffffffff");
     let error = world.ledger().lookup(&world.page(PAGE)).await.unwrap_err().to_string();
@@ -133,7 +133,7 @@ async fn large_foreign_rows_between_ours_do_not_hide_ours() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     for number in 0..5 {
         // Between HEALTH and LOCK, and between LOCK and META.
         for prefix in ["INDEX", "LOG"] {
@@ -144,7 +144,7 @@ async fn large_foreign_rows_between_ours_do_not_hide_ours() {
     pause(5).await;
     world.origin.content("two");
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.as_deref(), Some("two"));
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }

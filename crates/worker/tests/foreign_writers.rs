@@ -105,7 +105,7 @@ async fn two_hundred_rounds_with_a_foreign_writer_break_nothing() {
             3 => {
                 let writer = ForeignWriter::acquire(&world, 30).await.unwrap();
                 let id = world.enqueue(PAGE).await;
-                sandbox.turn().await;
+                sandbox.invoke().await;
                 assert_eq!(world.status(PAGE, &id).await, "absent", "busy: no writes");
                 assert!(writer.commit(&format!("foreign {round}")).await);
                 last_version = None;
@@ -118,7 +118,7 @@ async fn two_hundred_rounds_with_a_foreign_writer_break_nothing() {
             _ => {
                 world.origin.takes(Duration::from_secs(5));
                 world.enqueue(PAGE).await;
-                tokio::join!(sandbox.turn(), async {
+                tokio::join!(sandbox.invoke(), async {
                     pause(2).await;
                     assert!(ForeignWriter::acquire(&world, 30).await.is_none(), "our lease is respected");
                 });
@@ -137,7 +137,7 @@ async fn two_hundred_rounds_with_a_foreign_writer_break_nothing() {
             }
         }
         assert!(world.lock(PAGE).await.is_none());
-        assert_eq!(world.waiting().await, 0);
+        assert_eq!(world.queued_messages().await, 0);
         pause(chance.u64(3..10)).await;
     }
     assert!(foreign > 50 && own > 50, "{foreign} foreign and {own} own commits");
@@ -151,7 +151,7 @@ async fn late_render_does_not_overwrite_a_foreign_commit() {
     sandbox.inject(On::every("UpdateItem"), Fault::Cut);
     world.origin.takes(Duration::from_secs(45));
     let id = world.enqueue(PAGE).await;
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(40).await;
         let writer = ForeignWriter::acquire(&world, 30).await.expect("our lease has expired");
         assert!(writer.commit("foreign").await);
@@ -174,7 +174,7 @@ async fn foreign_commits_in_one_second_are_distinguished_by_etag() {
     world.origin.takes(Duration::from_secs(5));
     world.enqueue(PAGE).await;
     let mut meta = world.meta(PAGE).await.unwrap();
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(2).await;
         meta.insert("etag".into(), s("\"other\""));
         let put = world.clean.dynamodb.put_item().table_name(&world.stack.table);
@@ -189,13 +189,13 @@ async fn foreign_pointer_update_during_render_is_not_overwritten() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let before = version(&world.meta(PAGE).await.unwrap());
     pause(10).await;
     world.origin.content("two");
     world.origin.takes(Duration::from_secs(5));
     world.enqueue(PAGE).await;
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(2).await;
         // Only the pointer: our version attribute stays.
         let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);
@@ -217,12 +217,12 @@ async fn fresh_foreign_row_covers_expired_but_not_changed_requests() {
     world.enqueue(PAGE).await;
     pause(10).await;
     assert!(ForeignWriter::acquire(&world, 30).await.unwrap().commit("foreign").await);
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::COMMITTED), 1, "its content may predate the change");
     pause(5).await;
     assert!(ForeignWriter::acquire(&world, 30).await.unwrap().commit("foreign").await);
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::ALREADY_COVERED), 1);
     assert_eq!(world.published(PAGE).await.unwrap(), "foreign");
 }
@@ -232,7 +232,7 @@ async fn unknown_attributes_survive_our_commit() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let mut meta = world.meta(PAGE).await.unwrap();
     meta.insert("added_later".into(), s("kept"));
     let put = world.clean.dynamodb.put_item().table_name(&world.stack.table);
@@ -240,7 +240,7 @@ async fn unknown_attributes_survive_our_commit() {
     pause(5).await;
     world.origin.content("two");
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let meta = world.meta(PAGE).await.unwrap();
     assert_eq!(text(&meta, "added_later"), "kept");
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
@@ -251,7 +251,7 @@ async fn row_with_newer_schema_is_kept_and_the_message_waits() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let mut meta = world.meta(PAGE).await.unwrap();
     meta.insert("schema".into(), n(2));
     let put = world.clean.dynamodb.put_item().table_name(&world.stack.table);
@@ -261,9 +261,9 @@ async fn row_with_newer_schema_is_kept_and_the_message_waits() {
     for reason in ["changed", "expired"] {
         world.enqueue_as(PAGE, reason).await;
     }
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.rows(&world.pk(PAGE)).await, before);
-    assert_eq!(world.waiting().await, 2, "they wait for a newer worker");
+    assert_eq!(world.queued_messages().await, 2, "they wait for a newer worker");
     assert_eq!(world.origin.renders(), 1);
     assert!(world.dead_letters().await.is_empty());
 }
@@ -273,17 +273,17 @@ async fn ttl_of_a_published_row_is_ignored() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let mut meta = world.meta(PAGE).await.unwrap();
     meta.insert("ttl".into(), n(world.now_ms() / 1000 - 10));
     let put = world.clean.dynamodb.put_item().table_name(&world.stack.table);
     put.set_item(Some(meta)).send().await.unwrap();
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::ALREADY_COVERED), 1, "the row is still fresh");
     pause(5).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(!world.meta(PAGE).await.unwrap().contains_key("ttl"), "our commit removes it");
 }
 
@@ -294,7 +294,7 @@ async fn pointer_set_on_a_foreign_row_during_render_is_not_overwritten() {
     let sandbox = world.sandbox().await;
     world.origin.takes(Duration::from_secs(5));
     world.enqueue(PAGE).await;
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(2).await;
         // Another foreign writer keeps versions, and updates only the pointer.
         let update = world.clean.dynamodb.update_item().table_name(&world.stack.table);

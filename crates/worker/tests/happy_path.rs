@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use everfresh_core::metrics;
-use everfresh_testing::{Breaks, START_MS, World, number, text};
+use everfresh_testing::{OriginFault, START_MS, World, number, text};
 
 const PAGE: &str = "/products/42";
 
@@ -13,7 +13,7 @@ async fn message_publishes_page() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let id = world.enqueue(PAGE).await;
-    assert_eq!(sandbox.turn().await, 1);
+    assert_eq!(sandbox.invoke().await, 1);
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
     let meta = world.meta(PAGE).await.unwrap();
     assert!(number(&meta, "source_ms") >= START_MS);
@@ -23,7 +23,7 @@ async fn message_publishes_page() {
     assert!(text(&meta, "s3_key").starts_with("acme/"));
     assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
     assert!(world.row(&world.pk(PAGE), "LOCK").await.is_none(), "the lease is released");
-    assert_eq!(world.waiting().await, 0, "acked");
+    assert_eq!(world.queued_messages().await, 0, "acked");
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +31,7 @@ async fn changed_page_costs_five_calls() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.operations(), ["Query", "PutItem", "PutItem", "PutObject", "TransactWriteItems"]);
 }
 
@@ -40,12 +40,12 @@ async fn unchanged_page_costs_four_calls_and_stores_no_body() {
     let world = World::new().await;
     let first = world.sandbox().await;
     world.enqueue(PAGE).await;
-    first.turn().await;
+    first.invoke().await;
     let before = world.meta(PAGE).await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
     let second = world.sandbox().await;
     let id = world.enqueue(PAGE).await;
-    second.turn().await;
+    second.invoke().await;
     assert_eq!(second.operations(), ["Query", "PutItem", "PutItem", "TransactWriteItems"]);
     assert_eq!(second.total(metrics::UNCHANGED), 1);
     let after = world.meta(PAGE).await.unwrap();
@@ -65,11 +65,11 @@ async fn covered_request_costs_one_read() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     world.enqueue(PAGE).await;
     // Both in one batch: the render begins well after the first message was sent, and covers it.
-    first.turn().await;
+    first.invoke().await;
     let redelivered =
         world.send_with(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"expired"}}"#), &[]).await;
     let second = world.sandbox().await;
-    second.turn().await;
+    second.invoke().await;
     assert_eq!(second.operations(), ["Query", "GetItem"], "one read, and the tenant's epoch at most once a second");
     assert_eq!(second.total(metrics::ALREADY_COVERED), 1);
     assert_eq!(world.status(PAGE, &redelivered).await, "absent", "nothing was written");
@@ -82,11 +82,11 @@ async fn duplicate_within_epsilon_costs_two_reads() {
     let first = world.sandbox().await;
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#);
     world.send(&body).await;
-    first.turn().await;
+    first.invoke().await;
     // A duplicate, sent within epsilon of the published render: the clocks cannot order the two.
     world.send(&body).await;
     let close = world.sandbox().await;
-    close.turn().await;
+    close.invoke().await;
     assert_eq!(close.operations(), ["Query", "GetItem"]);
     assert_eq!(close.total(metrics::REPLAYED), 1);
     assert_eq!(world.origin.renders(), 1);
@@ -99,10 +99,10 @@ async fn busy_page_costs_one_read_and_one_visibility_change() {
     let first = world.sandbox().await;
     let second = world.sandbox().await;
     world.enqueue(PAGE).await;
-    let (_, ()) = tokio::join!(first.turn(), async {
+    let (_, ()) = tokio::join!(first.invoke(), async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         world.enqueue(PAGE).await;
-        second.turn().await;
+        second.invoke().await;
     });
     assert_eq!(second.operations(), ["Query", "ChangeMessageVisibilityBatch"]);
     assert_eq!(second.total(metrics::LOCK_CONTENTION), 1);
@@ -113,10 +113,10 @@ async fn busy_page_costs_one_read_and_one_visibility_change() {
 #[tokio::test(start_paused = true)]
 async fn failed_render_costs_five_calls() {
     let world = World::new().await;
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     let sandbox = world.sandbox().await;
     let id = world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let operations = sandbox.operations();
     assert_eq!(operations, ["Query", "PutItem", "PutItem", "TransactWriteItems", "ChangeMessageVisibilityBatch"]);
     assert_eq!(world.status(PAGE, &id).await, "FAILED");
@@ -131,7 +131,7 @@ async fn page_with_history_keeps_its_versions() {
     for content in ["one", "two", "two", "three"] {
         world.origin.content(content);
         world.enqueue("/kept/1").await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
     let rows = world.rows(&world.pk("/kept/1")).await;

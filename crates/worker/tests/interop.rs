@@ -10,7 +10,7 @@ use everfresh_core::domain::page::LockRow;
 use everfresh_core::domain::page_key::PageKey;
 use everfresh_core::domain::request::{IdempotencyKey, Reason, Request, Target};
 use everfresh_core::ledger::{Ledger, PageState};
-use everfresh_testing::{Breaks, Fixture, Item, Make, World, body, cache_status, done, fixtures, pause, text};
+use everfresh_testing::{Fixture, Item, Make, OriginFault, World, body, cache_status, done, fixtures, pause, text};
 use serde_json::{Value, json};
 
 use self::foreign::model;
@@ -151,7 +151,7 @@ async fn foreign_model_reads_our_rows_during_and_after_regeneration() {
     for path in [PAGE, "/kept/1"] {
         world.origin.takes(Duration::from_secs(5));
         let id = world.enqueue(path).await;
-        tokio::join!(sandbox.turn(), async {
+        tokio::join!(sandbox.invoke(), async {
             pause(2).await;
             let rows = world.rows(&world.pk(path)).await;
             let lease = model::Lock::of(&rows["LOCK"]);
@@ -182,12 +182,12 @@ async fn foreign_model_reads_our_rows_during_and_after_regeneration() {
 async fn foreign_model_reads_failed_request_and_purged_page() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     let id = world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let record = model::Req::of(&world.req(PAGE, &id).await.unwrap());
     assert_eq!((record.status.as_str(), record.result_s3_key), ("FAILED", None));
-    world.origin.breaks(Breaks::No);
+    world.origin.fail_with(OriginFault::No);
     world.drain(&sandbox, LONG).await;
     done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
     let meta = model::Meta::of(&world.meta(PAGE).await.unwrap());

@@ -24,7 +24,7 @@ async fn failing_log_sink_does_not_affect_regeneration() {
     let sandbox = world.sandbox().await;
     world.enqueue("/products/42").await;
     world.send("poison, which is logged as a warning").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published("/products/42").await.unwrap(), "one");
-    assert_eq!((world.waiting().await, world.dead_letters().await.len()), (0, 1));
+    assert_eq!((world.queued_messages().await, world.dead_letters().await.len()), (0, 1));
 }

@@ -11,9 +11,9 @@ use everfresh_core::config::Config;
 use everfresh_core::metrics;
 use everfresh_enqueue::attributes;
 use everfresh_local::faults::{Fault, On};
-use everfresh_serve::request::Request;
-use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
-use everfresh_testing::{Breaks, Instance, Sandbox, World, n, pause, s};
+use everfresh_serve::http::request::Request;
+use everfresh_serve::trigger::signature::{RevalidateKeys, SignedRequest};
+use everfresh_testing::{Instance, OriginFault, Sandbox, World, n, pause, s};
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
 use everfresh_worker::{Settings, build};
@@ -99,7 +99,7 @@ async fn published_page_is_logged_by_path_and_hash() {
     let (world, sandbox) = world().await;
     let (log, _capturing) = Log::capture();
     request(&world).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(world.published(PAGE).await.is_some());
     let hash = world.page(PAGE).hash().to_string();
     log.check(&["committed", "acme/search?*", &hash]);
@@ -109,22 +109,22 @@ async fn published_page_is_logged_by_path_and_hash() {
 async fn failed_render_logs_no_private_value() {
     let (log, _capturing) = Log::capture();
     for (breaks, logged) in [
-        (Breaks::Unreachable, "failed"),
-        (Breaks::Forbidden, "failed"),
-        (Breaks::Panics, "panicked"),
-        (Breaks::Hangs, "took too long"),
+        (OriginFault::Unreachable, "failed"),
+        (OriginFault::Forbidden, "failed"),
+        (OriginFault::Panics, "panicked"),
+        (OriginFault::Hangs, "timed out"),
     ] {
         let (world, sandbox) = world().await;
-        world.origin.breaks(breaks);
+        world.origin.fail_with(breaks);
         request(&world).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         log.check(&[logged, "acme/search?*"]);
     }
     let (world, sandbox) = world().await;
     world.origin.answers(500, &[], "jane");
     request(&world).await;
-    sandbox.turn().await;
-    log.check(&["may not be published"]);
+    sandbox.invoke().await;
+    log.check(&["publish gate refused"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,9 +134,9 @@ async fn failing_aws_call_logs_no_private_value() {
         let (world, sandbox) = world().await;
         sandbox.inject(On::every(operation), Fault::FailBefore);
         request(&world).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
     }
-    log.check(&["could not go on", "upload of acme/search?*"]);
+    log.check(&["in table everfresh failed", "upload of acme/search?*"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +154,7 @@ async fn rejected_message_logs_no_private_value() {
     ] {
         world.send(&body).await;
     }
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let letters = world.dead_letters().await;
     assert_eq!(letters.len(), 7);
     for letter in letters {
@@ -171,10 +171,10 @@ async fn configuration_skew_and_failed_tag_request_log_no_private_value() {
     let (world, sandbox) = world().await;
     let body = serde_json::json!({"v": 1, "tenant": "acme", "path": PAGE});
     world.send_with(&body.to_string(), &[("everfresh-page", "another")]).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     sandbox.inject(On::every("TransactWriteItems"), Fault::FailBefore);
     world.send(r#"{"v":1,"tenant":"acme","tag":"user-jane@example.com"}"#).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     log.check(&["names another page", "invalidation of tag"]);
 }
 
@@ -184,8 +184,8 @@ async fn unreadable_row_is_logged_without_its_key() {
     let (world, sandbox) = world().await;
     world.put(&world.pk(PAGE), &format!("REQ#{KEY}"), &[("status", n(7))]).await;
     request(&world).await;
-    sandbox.turn().await;
-    log.check(&["could not go on", "REQ#key."]);
+    sandbox.invoke().await;
+    log.check(&["in table everfresh failed", "REQ#key."]);
 }
 
 #[tokio::test]
@@ -213,7 +213,7 @@ async fn broken_template_logs_no_private_value() {
     let worker = build::worker(&settings.unwrap(), config, &world.clean, renderers).unwrap();
     request(&world).await;
     worker.handle(sandbox.receive().await, Duration::from_secs(60)).await.unwrap();
-    log.check(&["rendering acme/search?*", "search.html:1"]);
+    log.check(&["render of acme/search?*", "search.html:1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,10 +223,10 @@ async fn failed_reads_log_no_private_value() {
     let instance = world.instance_with(|settings| settings.wait_ms = 0);
     instance.get(PAGE).await;
     assert_eq!(instance.total(metrics::ENQUEUED), 1);
-    log.check(&["asked for a new acme/search?*"]);
-    sandbox.turn().await;
+    log.check(&["regeneration of acme/search?* (page "]);
+    sandbox.invoke().await;
     for object in world.objects().await {
-        world.lose(&object).await;
+        world.delete_object(&object).await;
     }
     world.instance_with(|settings| settings.wait_ms = 0).get(PAGE).await;
     log.check(&["is gone from"]);
@@ -256,7 +256,7 @@ async fn signed_request_logs_no_private_value() {
     let keys = RevalidateKeys::parse("old:0123456789abcdef0123456789abcdef").unwrap();
     let instance = world.instance_with(|settings| settings.revalidate_keys = keys.clone());
     assert_eq!(send_signed(&world, &instance, &keys, "nonce-0123456789").await, 202);
-    log.check(&["a signed request asks for", &world.page(PAGE).hash().to_string()]);
+    log.check(&["signed request enqueued for", &world.page(PAGE).hash().to_string()]);
     assert_eq!(send_signed(&world, &instance, &keys, "nonce-0123456789").await, 401);
     instance.inject(On::every("PutItem"), Fault::FailBefore);
     assert_eq!(send_signed(&world, &instance, &keys, "nonce-9876543210").await, 503);

@@ -30,7 +30,7 @@ async fn published_page_invalidates_cdn_and_notifies_subscribers() {
     let world = notifying_world().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(invalidations(&world), [[own_tag(&world)]]);
     let meta = world.meta(PAGE).await.unwrap();
     let [event] = subscribers(&world).events().try_into().unwrap();
@@ -42,7 +42,7 @@ async fn published_page_invalidates_cdn_and_notifies_subscribers() {
     });
     assert_eq!(event.detail, expected);
     assert!(!is_pending(&world).await);
-    assert_eq!((sandbox.total(metrics::COMMITTED), world.waiting().await), (1, 0));
+    assert_eq!((sandbox.total(metrics::COMMITTED), world.queued_messages().await), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +50,7 @@ async fn without_subscribers_no_notification_call_is_made() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(!is_pending(&world).await);
     assert_eq!(sandbox.operations().last().map(String::as_str), Some("TransactWriteItems"));
 }
@@ -68,15 +68,15 @@ async fn unchanged_content_sends_no_notification() {
 #[tokio::test(start_paused = true)]
 async fn redelivery_sends_pending_notification() {
     for operation in ["CreateInvalidation", "PutEvents", "UpdateItem"] {
-        for (when, fault) in [("before", Fault::Hang), ("after", Fault::NotifyBackoff)] {
+        for (when, fault) in [("before", Fault::Hang), ("after", Fault::HangAfter)] {
             let world = notifying_world().await;
             world.enqueue(PAGE).await;
             let crashing = world.sandbox().await;
             crashing.inject(On::next(operation), fault);
-            crashing.turn_killed_after(Duration::from_secs(5)).await;
+            crashing.invoke_killed_after(Duration::from_secs(5)).await;
             let published = version(&world).await;
             assert_eq!(is_pending(&world).await, (operation, when) != ("UpdateItem", "after"), "{when} {operation}");
-            assert_eq!(world.waiting().await, 1, "{when} {operation}: not acked");
+            assert_eq!(world.queued_messages().await, 1, "{when} {operation}: not acked");
 
             tokio::time::sleep(REDELIVERED).await;
             let healthy = world.sandbox().await;
@@ -85,7 +85,7 @@ async fn redelivery_sends_pending_notification() {
             assert_eq!(versions_received(&world), BTreeSet::from([published.clone()]), "{when} {operation}");
             assert!(events_received(&world) <= 2, "{when} {operation}");
             assert_eq!((version(&world).await, is_pending(&world).await), (published, false), "{when} {operation}");
-            assert_eq!((world.waiting().await, world.origin.renders()), (0, 1), "{when} {operation}");
+            assert_eq!((world.queued_messages().await, world.origin.renders()), (0, 1), "{when} {operation}");
         }
     }
 }
@@ -100,7 +100,7 @@ async fn replayed_request_is_acked_only_after_its_notification() {
     let (slow, crashing) = (world.sandbox().await.one_by_one(), world.sandbox().await.one_by_one());
     slow.inject(On::next("PutItem"), Fault::Delay(Duration::from_millis(2_500)));
     crashing.inject(On::next("CreateInvalidation"), Fault::Hang);
-    tokio::join!(slow.turn(), crashing.turn_killed_after(Duration::from_millis(2_200)));
+    tokio::join!(slow.invoke(), crashing.invoke_killed_after(Duration::from_millis(2_200)));
     assert_eq!((slow.total(metrics::REPLAYED), world.origin.renders()), (1, 1));
     assert_eq!((invalidations(&world), is_pending(&world).await), (vec![vec![own_tag(&world)]], false));
 }
@@ -111,7 +111,7 @@ async fn event_entry_refused_by_bus_is_sent_again() {
     let sandbox = world.sandbox().await;
     subscribers(&world).refuse_entries(1);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), events_received(&world)), (1, 0));
     world.drain(&sandbox, LONG).await;
     assert_eq!((events_received(&world), invalidations(&world).len()), (1, 1));
@@ -125,25 +125,25 @@ async fn without_tag_header_page_is_invalidated_by_path() {
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
     world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(invalidations(&world), [[PAGE]], "a tag cannot be invalidated");
-    assert_eq!((events_received(&world), world.waiting().await), (0, 0));
+    assert_eq!((events_received(&world), world.queued_messages().await), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn tag_request_invalidates_cdn_once_despite_crash() {
-    for (when, fault) in [("before", Fault::Hang), ("after", Fault::NotifyBackoff)] {
+    for (when, fault) in [("before", Fault::Hang), ("after", Fault::HangAfter)] {
         let world = notifying_world().await;
         world.send(r#"{"v":1,"tenant":"acme","tag":"products"}"#).await;
         let crashing = world.sandbox().await;
         crashing.inject(On::next("CreateInvalidation"), fault);
-        crashing.turn_killed_after(Duration::from_secs(5)).await;
+        crashing.invoke_killed_after(Duration::from_secs(5)).await;
         tokio::time::sleep(REDELIVERED).await;
         let sandbox = world.sandbox().await;
         sandbox.inject(On::next("CreateInvalidation"), Fault::Throttle);
         world.drain(&sandbox, LONG).await;
         assert_eq!(invalidations(&world), [["#acme:products"]], "{when}");
-        assert_eq!((events_received(&world), world.waiting().await), (0, 0), "{when}: no page is regenerated");
+        assert_eq!((events_received(&world), world.queued_messages().await), (0, 0), "{when}: no page is regenerated");
     }
 }
 
@@ -160,12 +160,12 @@ async fn sns_topic_is_notified_and_fifo_topic_deduplicates() {
         world.send(&body).await;
         let crashing = world.sandbox().await;
         crashing.inject(On::next("UpdateItem"), Fault::Hang);
-        crashing.turn_killed_after(Duration::from_secs(5)).await;
+        crashing.invoke_killed_after(Duration::from_secs(5)).await;
         tokio::time::sleep(again_after).await;
         // The same request in a second message: the first is still invisible after the kill.
         world.send(&body).await;
         let sandbox = world.sandbox().await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         let events = subscribers(&world).events();
         assert_eq!(events.len(), times, "{name} after {again_after:?}");
         assert!(events.iter().all(|event| *event == events[0]), "{name}: same event id");
@@ -182,7 +182,7 @@ async fn next_worker_sends_operators_pending_notification() {
     done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
     assert!(is_pending(&world).await);
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
-    assert_eq!((invalidations(&world).len(), is_pending(&world).await, world.waiting().await), (2, false, 0));
+    sandbox.invoke().await;
+    assert_eq!((invalidations(&world).len(), is_pending(&world).await, world.queued_messages().await), (2, false, 0));
     assert_eq!(subscribers(&world).events().last().unwrap().detail["status"], 410);
 }

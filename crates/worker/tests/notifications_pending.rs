@@ -12,7 +12,7 @@ use everfresh_core::metrics;
 use everfresh_core::notifier::NotifierSettings;
 use everfresh_local::faults::{Fault, On};
 use everfresh_testing::operators::done;
-use everfresh_testing::{Breaks, CONFIG, World, pause};
+use everfresh_testing::{CONFIG, OriginFault, World, pause};
 
 use crate::notifying::{
     LONG, PAGE, events_received, invalidations, is_pending, notifying_world, version, versions_received,
@@ -23,7 +23,7 @@ async fn publish_and_crash(world: &World) {
     world.enqueue(PAGE).await;
     let crashing = world.sandbox().await;
     crashing.inject(On::next("CreateInvalidation"), Fault::Hang);
-    crashing.turn_killed_after(Duration::from_secs(5)).await;
+    crashing.invoke_killed_after(Duration::from_secs(5)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,9 +32,9 @@ async fn covered_request_does_not_wait_for_pending_notification() {
     publish_and_crash(&world).await;
     world.enqueue_as(PAGE, "expired").await;
     let other = world.sandbox().await;
-    other.turn().await;
+    other.invoke().await;
     assert_eq!(
-        (other.total(metrics::ALREADY_COVERED), world.waiting().await),
+        (other.total(metrics::ALREADY_COVERED), world.queued_messages().await),
         (1, 1),
         "the crashed worker's message is redelivered"
     );
@@ -54,12 +54,18 @@ async fn next_worker_sends_orphaned_notification_and_delays_no_request() {
     let other = world.sandbox().await;
     other.inject(On::every("CreateInvalidation").times(4), Fault::FailBefore);
     world.enqueue_as(PAGE, "expired").await;
-    other.turn().await;
-    assert_eq!((other.total(metrics::ALREADY_COVERED), world.waiting().await, is_pending(&world).await), (1, 1, true));
+    other.invoke().await;
+    assert_eq!(
+        (other.total(metrics::ALREADY_COVERED), world.queued_messages().await, is_pending(&world).await),
+        (1, 1, true)
+    );
     pause(61).await;
     world.enqueue_as(PAGE, "expired").await;
-    other.turn().await;
-    assert_eq!((other.total(metrics::ALREADY_COVERED), world.waiting().await, is_pending(&world).await), (2, 1, false));
+    other.invoke().await;
+    assert_eq!(
+        (other.total(metrics::ALREADY_COVERED), world.queued_messages().await, is_pending(&world).await),
+        (2, 1, false)
+    );
     assert_eq!((invalidations(&world).len(), events_received(&world)), (1, 1));
     world.drain(&other, LONG).await;
     assert_eq!((invalidations(&world).len(), events_received(&world), world.origin.renders()), (1, 1, 1));
@@ -76,8 +82,8 @@ async fn hanging_cdn_costs_a_batch_one_try_for_orphaned_notification() {
     for _ in 0..9 {
         world.enqueue_as(PAGE, "expired").await;
     }
-    other.turn().await;
-    assert_eq!((other.total(metrics::ALREADY_COVERED), world.waiting().await), (9, 1));
+    other.invoke().await;
+    assert_eq!((other.total(metrics::ALREADY_COVERED), world.queued_messages().await), (9, 1));
     assert!(is_pending(&world).await);
 }
 
@@ -92,11 +98,11 @@ async fn hanging_cdn_costs_a_batch_one_try_for_operators_notification() {
         world.enqueue_as(PAGE, "expired").await;
     }
     let before_ms = world.now_ms();
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(world.now_ms() - before_ms < 20_000, "one try, not nine");
     // Any of them may have to send it, so all are redelivered.
     assert_eq!(
-        (sandbox.total(metrics::NOTIFICATIONS_PENDING), world.waiting().await, is_pending(&world).await),
+        (sandbox.total(metrics::NOTIFICATIONS_PENDING), world.queued_messages().await, is_pending(&world).await),
         (9, 9, true)
     );
     let recovered = world.sandbox().await;
@@ -133,11 +139,11 @@ async fn failed_render_counts_as_failed_despite_operators_pending_notification()
     done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
     done(world.ledger().unpin(&world.page(PAGE), world.now_ms()).await.unwrap());
     sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     pause(10).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
-    assert_eq!((sandbox.total(metrics::FAILED), world.waiting().await, is_pending(&world).await), (1, 1, true));
+    sandbox.invoke().await;
+    assert_eq!((sandbox.total(metrics::FAILED), world.queued_messages().await, is_pending(&world).await), (1, 1, true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,17 +152,17 @@ async fn request_with_pending_notification_is_not_rejected_with_its_batch() {
     let sandbox = world.sandbox().await;
     sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
-    assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), world.waiting().await), (1, 1));
+    sandbox.invoke().await;
+    assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), world.queued_messages().await), (1, 1));
     // Now the origin's address is forbidden: a changed request is rejected, in one batch with the
     // request whose notification is pending.
-    world.origin.breaks(Breaks::Forbidden);
+    world.origin.fail_with(OriginFault::Forbidden);
     pause(10).await;
     for _ in 0..5 {
         world.enqueue(PAGE).await;
     }
     pause(120).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!((sandbox.total(metrics::FAILED), world.dead_letters().await.len()), (1, 1), "one was rendered");
     let recovered = world.sandbox().await;
     pause(900).await;
@@ -170,10 +176,10 @@ async fn failed_render_still_sends_orphaned_notification() {
     let world = notifying_world().await;
     publish_and_crash(&world).await;
     pause(70).await;
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     let other = world.sandbox().await;
     world.enqueue(PAGE).await;
-    other.turn().await;
+    other.invoke().await;
     assert_eq!((other.total(metrics::FAILED), is_pending(&world).await), (1, false));
     assert_eq!((invalidations(&world).len(), events_received(&world)), (1, 1));
 }
@@ -188,7 +194,7 @@ async fn commit_without_subscribers_keeps_notification_pending() {
     pause(90).await;
     world.origin.content("two");
     world.enqueue(PAGE).await;
-    without_subscribers.turn().await;
+    without_subscribers.invoke().await;
     assert_eq!((without_subscribers.total(metrics::COMMITTED), is_pending(&world).await), (1, true));
     world.drain(&with_subscribers, LONG).await;
     assert_eq!((invalidations(&world).len(), is_pending(&world).await), (1, false));
@@ -200,22 +206,22 @@ async fn cooldown_does_not_ack_request_with_pending_notification() {
     let sandbox = world.sandbox().await;
     sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
-    assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), world.waiting().await), (1, 1));
+    sandbox.invoke().await;
+    assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), world.queued_messages().await), (1, 1));
     // Now the render fails, and changed requests are in cooldown, in one batch with the request
     // whose notification is pending.
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     pause(3).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::FAILED), 1);
     for _ in 0..5 {
         world.enqueue(PAGE).await;
     }
     pause(5).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(sandbox.total(metrics::NOTIFICATIONS_PENDING) > 1, "it was in the batch");
-    assert_eq!((world.waiting().await, is_pending(&world).await), (7, true));
+    assert_eq!((world.queued_messages().await, is_pending(&world).await), (7, true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,8 +231,8 @@ async fn stale_origin_does_not_ack_request_with_pending_notification() {
     sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
     world.origin.is_cached(Duration::from_secs(3_600), false);
     let unnotified = world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
-    assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), world.waiting().await), (1, 1));
+    sandbox.invoke().await;
+    assert_eq!((sandbox.total(metrics::NOTIFICATIONS_PENDING), world.queued_messages().await), (1, 1));
     // A changed request meets the old page in the origin's cache, in one batch and before the
     // request whose notification is pending.
     pause(10).await;
@@ -247,9 +253,13 @@ async fn failed_notification_redelivers_only_the_publishing_request() {
     for _ in 0..3 {
         world.enqueue(PAGE).await;
     }
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(
-        (sandbox.total(metrics::NOTIFICATIONS_PENDING), sandbox.total(metrics::ALREADY_COVERED), world.waiting().await),
+        (
+            sandbox.total(metrics::NOTIFICATIONS_PENDING),
+            sandbox.total(metrics::ALREADY_COVERED),
+            world.queued_messages().await
+        ),
         (1, 2, 1)
     );
 }
@@ -263,7 +273,7 @@ async fn unchanged_without_subscribers_keeps_notification_pending() {
     world.notifier = NotifierSettings::default();
     let without_subscribers = world.sandbox().await;
     world.enqueue_as(PAGE, "expired").await;
-    without_subscribers.turn().await;
+    without_subscribers.invoke().await;
     assert_eq!((without_subscribers.total(metrics::UNCHANGED), is_pending(&world).await), (1, true));
     world.drain(&with_subscribers, LONG).await;
     assert_eq!((invalidations(&world).len(), is_pending(&world).await), (1, false));
@@ -275,18 +285,22 @@ async fn notification_survives_an_hour_of_cdn_outage() {
     let sandbox = world.sandbox().await;
     sandbox.inject(On::every("CreateInvalidation"), Fault::FailBefore);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.as_deref(), Some("one"));
     assert_eq!(
-        (sandbox.total(metrics::NOTIFICATIONS_PENDING), world.waiting().await, events_received(&world)),
+        (sandbox.total(metrics::NOTIFICATIONS_PENDING), world.queued_messages().await, events_received(&world)),
         (1, 1, 0)
     );
     let recovered = world.sandbox().await;
     for _ in 0..60 {
         pause(60).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
     }
-    assert_eq!((world.waiting().await, world.dead_letters().await.len()), (1, 0), "it is retried, not rejected");
+    assert_eq!(
+        (world.queued_messages().await, world.dead_letters().await.len()),
+        (1, 0),
+        "it is retried, not rejected"
+    );
     world.drain(&recovered, LONG).await;
     assert_eq!((invalidations(&world).len(), world.origin.renders(), is_pending(&world).await), (1, 1, false));
     assert_eq!(events_received(&world), 1, "one event, after the outage");
@@ -300,10 +314,30 @@ async fn pending_notification_is_sent_for_the_next_version() {
     // The page has expired, so it is rendered; the content is unchanged.
     let sandbox = world.sandbox().await;
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::UNCHANGED), 1);
     assert_eq!(
         (invalidations(&world).len(), versions_received(&world), events_received(&world)),
         (1, BTreeSet::from([version(&world).await]), 1)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_acked_for_stale_origin_sends_operators_notification() {
+    const KEPT: &str = "/kept/1";
+    let world = notifying_world().await;
+    let sandbox = world.sandbox().await;
+    let versions = world.publish(&sandbox, KEPT, &["one", "two"]).await;
+    let page = world.page(KEPT);
+    done(world.ledger().roll_back(&page, &versions[0]).await.unwrap());
+    done(world.ledger().unpin(&page, world.now_ms()).await.unwrap());
+    // The origin's cache has only content that is older than the published version.
+    world.origin.answers(200, &[("content-type", "text/html"), ("age", "300")], "zero");
+    pause(70).await;
+    let received = events_received(&world);
+    world.enqueue_as(KEPT, "expired").await;
+    sandbox.invoke().await;
+    assert_eq!((world.published(KEPT).await.as_deref(), world.queued_messages().await), (Some("one"), 0));
+    assert_eq!(events_received(&world), received + 1);
+    assert!(!world.meta(KEPT).await.unwrap().contains_key("pending_notification"));
 }

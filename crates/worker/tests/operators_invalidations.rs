@@ -41,12 +41,12 @@ async fn invalidated_path_is_stale_for_us_and_for_foreign_readers() {
     pause(10).await;
     world.origin.content("two");
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two", "rendered before its lifetime ended");
     assert!(number(&world.meta(PAGE).await.unwrap(), "revalidate_seconds") > 0);
-    assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Fresh { .. }));
+    assert!(matches!(world.freshness(PAGE).await, Freshness::Fresh { .. }));
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.origin.renders(), 2);
 }
 
@@ -79,16 +79,16 @@ async fn invalidation_during_a_render_leaves_the_page_stale() {
     world.origin.takes(Duration::from_secs(10));
     world.origin.content("read before");
     world.enqueue(PAGE).await;
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(5).await;
         world.origin.content("read after");
         world.ledger().invalidate_path(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap();
     });
     assert_eq!(world.published(PAGE).await.unwrap(), "read before");
-    assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Stale { .. }));
+    assert!(matches!(world.freshness(PAGE).await, Freshness::Stale { .. }));
     pause(5).await;
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "read after");
 }
 
@@ -97,28 +97,28 @@ async fn expired_request_renders_a_page_with_invalidated_tag() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(TAGGED).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(5).await;
     world.origin.content("two");
     world.send(r#"{"v":1,"tenant":"acme","tag":"product-42"}"#).await;
     let sent_ms = world.now_ms();
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!((watermark(&world, "TAG#product-42").await, watermark(&world, "EPOCH").await), (sent_ms, sent_ms));
     assert_eq!(world.origin.renders(), 1, "a tag costs no render");
     pause(3).await;
     world.enqueue_as(TAGGED, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(TAGGED).await.unwrap(), "two");
     pause(3).await;
     world.enqueue_as(TAGGED, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.origin.renders(), 2, "it is fresh again");
     // Another page's tag does not affect this one.
     world.send(r#"{"v":1,"tenant":"acme","tag":"product-43"}"#).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(3).await;
     world.enqueue_as(TAGGED, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.origin.renders(), 2);
 }
 
@@ -128,7 +128,7 @@ async fn invalidated_prefix_makes_only_pages_below_it_stale() {
     let sandbox = world.sandbox().await;
     world.enqueue(TAGGED).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(5).await;
     let acme = Tenant::parse("acme").unwrap();
     let prefix = Prefix::of(&CanonicalPath::stored("/products").unwrap()).unwrap();
@@ -140,7 +140,7 @@ async fn invalidated_prefix_makes_only_pages_below_it_stale() {
     world.origin.content("two");
     world.enqueue_as(TAGGED, "expired").await;
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(TAGGED).await.unwrap(), "two");
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
 }
@@ -156,7 +156,7 @@ async fn watermarks_rise_to_the_time_of_sending_and_never_fall() {
     pause(10).await;
     world.send(&tag("products")).await;
     let new_ms = world.now_ms();
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(watermark(&world, "TAG#products").await, new_ms);
     // The older message is delivered late.
     assert!(sandbox.handle(old.clone(), Duration::from_secs(60)).await.unwrap().is_empty());
@@ -176,7 +176,7 @@ async fn watermarks_rise_to_the_time_of_sending_and_never_fall() {
     pause(10).await;
     world.send(&tag("products")).await;
     let newest_ms = world.now_ms();
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(sandbox.handle(event, Duration::from_secs(60)).await.unwrap().is_empty());
     assert_eq!((watermark(&world, "TAG#late").await, watermark(&world, "EPOCH").await), (late_ms, newest_ms));
     assert!(world.row(&inval(), &format!("REQ#{late}")).await.is_some());
@@ -199,13 +199,13 @@ async fn key_conflict_between_two_tags_is_rejected() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(r#"{"v":1,"tenant":"acme","tag":"products","idempotency_key":"k"}"#).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let before = world.rows(&inval()).await;
     pause(5).await;
     world.send(r#"{"v":1,"tenant":"acme","tag":"others","idempotency_key":"k"}"#).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.rows(&inval()).await, before);
     assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
     assert_eq!(world.dead_letters().await.len(), 1);
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }

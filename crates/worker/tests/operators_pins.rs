@@ -31,10 +31,10 @@ async fn rollback_survives_expired_requests_and_is_fresh_to_readers() {
         pause(200).await;
         world.enqueue_as(PAGE, "expired").await;
         world.enqueue_as(PAGE, "prewarm").await;
-        sandbox.turn().await;
-        assert_eq!(world.waiting().await, 0, "acked");
+        sandbox.invoke().await;
+        assert_eq!(world.queued_messages().await, 0, "acked");
         assert_eq!(world.published(PAGE).await.unwrap(), "one");
-        assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Fresh { .. }), "readers enqueue no request");
+        assert!(matches!(world.freshness(PAGE).await, Freshness::Fresh { .. }), "readers enqueue no request");
     }
     assert_eq!(world.origin.renders(), renders);
     assert!(!world.health(PAGE).await.contains_key("wanted_at_ms"));
@@ -50,9 +50,9 @@ async fn change_while_pinned_is_regenerated_after_unpin() {
     world.origin.content("three");
     let id = world.enqueue(PAGE).await;
     let sent_ms = world.now_ms();
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::PINNED), 1);
-    assert_eq!(world.waiting().await, 0, "acked");
+    assert_eq!(world.queued_messages().await, 0, "acked");
     assert_eq!(world.status(PAGE, &id).await, "absent", "no claim");
     assert_eq!(number(&world.health(PAGE).await, "wanted_at_ms"), sent_ms);
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
@@ -61,9 +61,9 @@ async fn change_while_pinned_is_regenerated_after_unpin() {
     let health = world.health(PAGE).await;
     assert!(!health.contains_key("pinned_at_ms") && !health.contains_key("wanted_at_ms"));
     // Even if the CLI crashes before it enqueues: the page is stale, so the next read enqueues.
-    assert!(matches!(world.seen_by_readers(PAGE).await, Freshness::Stale { .. }));
+    assert!(matches!(world.freshness(PAGE).await, Freshness::Stale { .. }));
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "three");
 }
 
@@ -86,7 +86,7 @@ async fn operator_command_during_live_lease_changes_nothing() {
     world.origin.takes(Duration::from_secs(20));
     world.origin.content("three");
     world.enqueue(PAGE).await;
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(5).await;
         let (ledger, page) = (world.ledger(), world.page(PAGE));
         let before = world.rows(&world.pk(PAGE)).await;
@@ -116,7 +116,7 @@ async fn render_in_flight_is_superseded_by_pin_rollback_and_purge() {
         sandbox.inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(2)));
         world.origin.content("late");
         world.enqueue(PAGE).await;
-        tokio::join!(sandbox.turn(), async {
+        tokio::join!(sandbox.invoke(), async {
             pause(1).await;
             let (ledger, page) = (world.ledger(), world.page(PAGE));
             done(match command {
@@ -151,7 +151,7 @@ async fn purged_page_stays_gone_after_a_late_render() {
     world.origin.content("late");
     world.origin.takes(Duration::from_secs(45));
     world.enqueue(PAGE).await;
-    tokio::join!(late.turn(), async {
+    tokio::join!(late.invoke(), async {
         pause(40).await;
         done(world.ledger().purge(&world.page(PAGE)).await.unwrap());
     });
@@ -168,7 +168,7 @@ async fn purged_page_stays_gone_after_a_late_render() {
     let meta = world.meta(PAGE).await.unwrap();
     assert_eq!(meta["tombstone"].as_bool(), Ok(&true));
     assert_eq!(number(&meta, "status"), 410);
-    assert_eq!(world.seen_by_readers(PAGE).await, Freshness::Gone);
+    assert_eq!(world.freshness(PAGE).await, Freshness::Gone);
     assert_eq!(world.origin.renders(), renders);
     assert!(world.health(PAGE).await.contains_key("wanted_at_ms"), "the change is recorded");
     // Unpinning does.
@@ -194,12 +194,12 @@ async fn change_is_recorded_only_while_the_page_is_pinned() {
     world.origin.content("two");
     sandbox.inject(On::next("UpdateItem"), Fault::Delay(Duration::from_secs(2)));
     world.enqueue(PAGE).await;
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(1).await;
         done(world.ledger().unpin(&world.page(PAGE), world.now_ms() + EPSILON_MS).await.unwrap());
     });
     assert!(!world.health(PAGE).await.contains_key("wanted_at_ms"));
-    assert_eq!(world.waiting().await, 1, "not acked: the recorded change would never be read");
+    assert_eq!(world.queued_messages().await, 1, "not acked: the recorded change would never be read");
     world.drain(&sandbox, LONG).await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
 }

@@ -14,7 +14,7 @@ async fn cached(lifetime_s: u64, obeys_no_cache: bool) -> World {
     let world = World::new().await;
     world.origin.is_cached(Duration::from_secs(lifetime_s), obeys_no_cache);
     world.enqueue_as(PAGE, "expired").await;
-    world.sandbox().await.turn().await;
+    world.sandbox().await.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
     pause(10).await;
     world
@@ -26,7 +26,7 @@ async fn change_is_published_through_a_cache_obeying_no_cache() {
     let sandbox = world.sandbox().await;
     world.origin.content("two");
     let id = world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
     assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
     assert_eq!(world.origin.renders(), 2);
@@ -38,7 +38,7 @@ async fn change_waits_for_a_cache_ignoring_no_cache() {
     let sandbox = world.sandbox().await;
     world.origin.content("two");
     let id = world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
     assert_ne!(world.status(PAGE, &id).await, "COMPLETED", "the response predates the change");
     assert!(world.lock(PAGE).await.is_none(), "the lease is released");
@@ -73,11 +73,11 @@ async fn cached_response_dates_its_version_by_its_age() {
     // The page is stale, so `expired` renders; the cached response is as old as the page.
     pause(70).await;
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let meta = world.meta(PAGE).await.unwrap();
     assert_eq!(number(&meta, "source_ms"), before, "the same response has the same source time");
     assert!(number(&meta, "generated_at") + 5 > world.now_ms() / 1000, "it is fresh again");
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
     // It does not cover a later change.
     world.origin.content("two");
     world.enqueue(PAGE).await;
@@ -93,14 +93,14 @@ async fn older_cached_response_does_not_replace_a_newer_page() {
     world.origin.answers(200, &[("content-type", "text/html")], "two");
     world.origin.is_cached(Duration::ZERO, true);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
     pause(70).await;
     world.origin.answers(200, &[("content-type", "text/html"), ("age", "300")], "one");
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
-    assert_eq!(world.waiting().await, 0, "acked: later reads enqueue again");
+    assert_eq!(world.queued_messages().await, 0, "acked: later reads enqueue again");
     assert!(world.dead_letters().await.is_empty());
 }
 
@@ -119,6 +119,6 @@ async fn cached_response_older_than_a_foreign_row_does_not_replace_it() {
     pause(10).await;
     let sandbox = world.sandbox().await;
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two by foreign writer", "the cached page is older");
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use everfresh_core::metrics;
-use everfresh_testing::{Breaks, Make, Sandbox, World, number, pause, text};
+use everfresh_testing::{Make, OriginFault, Sandbox, World, number, pause, text};
 
 const PAGE: &str = "/products/42";
 const STRICT: &str = "/strict";
@@ -18,7 +18,7 @@ async fn published_page(path: &str, content: &str) -> (World, Sandbox) {
     let sandbox = world.sandbox().await;
     world.origin.answers(200, &[HTML], content);
     world.enqueue(path).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(100).await;
     (world, sandbox)
 }
@@ -48,14 +48,14 @@ async fn unpublishable_response_keeps_the_last_good_page() {
         ("private", |world| world.origin.answers(200, &[HTML, ("cache-control", "private")], "mine"), "gate"),
         ("no-store", |world| world.origin.answers(200, &[HTML, ("cache-control", "no-store")], "mine"), "gate"),
         ("vary *", |world| world.origin.answers(200, &[HTML, ("vary", "*")], "mine"), "gate"),
-        ("unreachable", |world| world.origin.breaks(Breaks::Unreachable), "origin_unreachable"),
+        ("unreachable", |world| world.origin.fail_with(OriginFault::Unreachable), "origin_unreachable"),
     ];
     for (case, misbehave, class) in cases {
         let (world, sandbox) = published_page(PAGE, "good").await;
         let before = world.meta(PAGE).await.unwrap();
         misbehave(&world);
         let id = world.enqueue(PAGE).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.meta(PAGE).await.unwrap(), before, "{case}");
         assert_eq!(world.published(PAGE).await.unwrap(), "good", "{case}");
         let record = world.req(PAGE, &id).await.unwrap();
@@ -69,9 +69,9 @@ async fn unpublishable_response_keeps_the_last_good_page() {
         assert!(number(&health, "next_attempt_ms") > world.now_ms(), "{case}");
         assert!(world.lock(PAGE).await.is_none(), "{case}");
         assert_eq!(world.objects().await.len(), 1, "{case}: nothing was uploaded");
-        assert_eq!(world.waiting().await, 1, "{case}");
+        assert_eq!(world.queued_messages().await, 1, "{case}");
         // Recovered.
-        world.origin.breaks(Breaks::No);
+        world.origin.fail_with(OriginFault::No);
         world.origin.declares(None);
         world.origin.answers(200, &[HTML], "better");
         world.drain(&sandbox, LONG).await;
@@ -94,7 +94,7 @@ async fn not_found_gone_and_moved_are_published_with_a_short_life() {
         let (world, sandbox) = published_page(PAGE, "good").await;
         world.origin.answers(status, headers, "not here");
         world.enqueue(PAGE).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         let meta = world.meta(PAGE).await.unwrap();
         assert_eq!(number(&meta, "status"), u64::from(status));
         assert!((1..=30).contains(&number(&meta, "revalidate_seconds")), "{status}");
@@ -103,7 +103,7 @@ async fn not_found_gone_and_moved_are_published_with_a_short_life() {
         pause(31).await;
         world.origin.answers(200, &[HTML], "here again");
         world.enqueue_as(PAGE, "expired").await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.published(PAGE).await.unwrap(), "here again", "{status}");
     }
 }
@@ -111,16 +111,16 @@ async fn not_found_gone_and_moved_are_published_with_a_short_life() {
 #[tokio::test(start_paused = true)]
 async fn hanging_origin_times_out_before_the_function_does() {
     let (world, sandbox) = published_page(PAGE, "good").await;
-    world.origin.breaks(Breaks::Hangs);
+    world.origin.fail_with(OriginFault::Hangs);
     let id = world.enqueue(PAGE).await;
     let before_ms = world.now_ms();
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(world.now_ms() - before_ms < 55_000, "the render deadline applies, not the function's timeout");
     let record = world.req(PAGE, &id).await.unwrap();
     assert_eq!((text(&record, "status"), text(&record, "error_class")), ("FAILED".into(), "origin_timeout".into()));
     assert_eq!(world.published(PAGE).await.unwrap(), "good");
     assert!(world.lock(PAGE).await.is_none());
-    world.origin.breaks(Breaks::No);
+    world.origin.fail_with(OriginFault::No);
     world.origin.content("better");
     world.drain(&sandbox, LONG).await;
     assert_eq!(world.published(PAGE).await.unwrap(), "better");
@@ -135,7 +135,7 @@ async fn route_gate_refuses_small_shrunk_and_incomplete_pages() {
         let (world, sandbox) = published_page(STRICT, &good).await;
         world.origin.content(body);
         let id = world.enqueue(STRICT).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.published(STRICT).await.unwrap(), good, "{case}");
         assert_eq!(text(&world.req(STRICT, &id).await.unwrap(), "error_class"), "gate", "{case}");
         world.origin.content(&good.replace("content", "CONTENT"));
@@ -147,21 +147,21 @@ async fn route_gate_refuses_small_shrunk_and_incomplete_pages() {
 #[tokio::test(start_paused = true)]
 async fn during_cooldown_expired_requests_are_acked_and_changed_ones_wait() {
     let (world, sandbox) = published_page(PAGE, "good").await;
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let renders = world.origin.renders();
     let until_ms = number(&world.health(PAGE).await, "next_attempt_ms");
     let expired = world.enqueue_as(PAGE, "expired").await;
     let prewarm = world.enqueue_as(PAGE, "prewarm").await;
     let changed = world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.origin.renders(), renders, "the origin gets no request");
-    assert_eq!(world.waiting().await, 2, "the two changed requests");
+    assert_eq!(world.queued_messages().await, 2, "the two changed requests");
     for id in [&expired, &prewarm, &changed] {
         assert_eq!(world.status(PAGE, id).await, "absent", "nothing is written");
     }
-    world.origin.breaks(Breaks::No);
+    world.origin.fail_with(OriginFault::No);
     world.origin.content("better");
     world.drain(&sandbox, LONG).await;
     assert!(world.now_ms() >= until_ms);
@@ -174,7 +174,7 @@ async fn during_cooldown_expired_requests_are_acked_and_changed_ones_wait() {
 async fn cooldown_grows_while_the_origin_stays_down() {
     let (world, _) = published_page(PAGE, "good").await;
     let sandbox = world.sandbox_with(Make { max_attempts: 50, ..Make::default() });
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     let before = world.origin.renders();
     // Ten minutes of expired and changed requests.
     for minute in 0..10 {
@@ -183,7 +183,7 @@ async fn cooldown_grows_while_the_origin_stays_down() {
             world.enqueue_as(PAGE, "expired").await;
         }
         for _ in 0..30 {
-            sandbox.turn().await;
+            sandbox.invoke().await;
             pause(2).await;
         }
         let renders = world.origin.renders() - before;
@@ -191,7 +191,7 @@ async fn cooldown_grows_while_the_origin_stays_down() {
     }
     assert!(number(&world.health(PAGE).await, "failures") >= 5);
     assert_eq!(world.published(PAGE).await.unwrap(), "good");
-    world.origin.breaks(Breaks::No);
+    world.origin.fail_with(OriginFault::No);
     world.origin.content("better");
     world.drain(&sandbox, LONG).await;
     assert_eq!(world.published(PAGE).await.unwrap(), "better");
@@ -206,12 +206,12 @@ async fn failed_first_render_publishes_nothing() {
     let sandbox = world.sandbox().await;
     world.origin.answers(500, &[HTML], "broken");
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(world.meta(PAGE).await.is_none());
     assert!(world.objects().await.is_empty());
     // A reader's request is acked during the cooldown and rendered afterwards.
     world.enqueue_as(PAGE, "expired").await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.origin.renders(), 1);
     pause(10).await;
     world.origin.answers(200, &[HTML], "good");

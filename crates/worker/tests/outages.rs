@@ -18,7 +18,7 @@ async fn published_page_with_request() -> (World, Sandbox, String) {
     let world = World::new().await;
     world.origin.content("old");
     world.enqueue(PAGE).await;
-    world.sandbox().await.turn().await;
+    world.sandbox().await.invoke().await;
     pause(10).await;
     world.origin.content("new");
     let id = world.enqueue(PAGE).await;
@@ -28,7 +28,7 @@ async fn published_page_with_request() -> (World, Sandbox, String) {
 
 /// After the outage the request is completed once, without leftovers.
 async fn assert_recovers(world: &World, sandbox: &Sandbox, id: &str, case: &str) {
-    assert_eq!(world.waiting().await, 1, "{case}: the message is redelivered");
+    assert_eq!(world.queued_messages().await, 1, "{case}: the message is redelivered");
     assert_eq!(world.published(PAGE).await.unwrap(), "old", "{case}: nothing half published");
     assert_ne!(world.status(PAGE, id).await, "COMPLETED", "{case}");
     sandbox.way.faults().clear();
@@ -47,7 +47,7 @@ async fn table_outage_writes_nothing_and_the_request_recovers() {
         for operation in DYNAMODB {
             sandbox.inject(On::every(operation), fault);
         }
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.rows(&world.pk(PAGE)).await, before, "{fault:?}");
         assert_eq!(world.objects().await.len(), 1, "{fault:?}");
         assert_recovers(&world, &sandbox, &id, &format!("{fault:?}")).await;
@@ -65,7 +65,7 @@ async fn table_outage_at_any_step_leaves_nothing_half_published() {
             for operation in ["UpdateItem", "TransactWriteItems", "GetItem"] {
                 sandbox.inject(On::every(operation), fault);
             }
-            sandbox.turn().await;
+            sandbox.invoke().await;
             assert_recovers(&world, &sandbox, &id, &case).await;
         }
         let case = format!("{fault:?} at commit");
@@ -73,7 +73,7 @@ async fn table_outage_at_any_step_leaves_nothing_half_published() {
         for operation in ["UpdateItem", "TransactWriteItems", "GetItem"] {
             sandbox.inject(On::every(operation), fault);
         }
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_recovers(&world, &sandbox, &id, &case).await;
         let attempts = number(&world.req(PAGE, &id).await.unwrap(), "attempts");
         assert!(attempts <= 2, "{case}: {attempts} attempts");
@@ -82,12 +82,12 @@ async fn table_outage_at_any_step_leaves_nothing_half_published() {
 
 #[tokio::test(start_paused = true)]
 async fn next_delivery_finds_a_commit_whose_response_was_lost() {
-    for fault in [Fault::FailAfter, Fault::LoseResponse, Fault::NotifyBackoff] {
+    for fault in [Fault::FailAfter, Fault::LoseResponse, Fault::HangAfter] {
         let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::every("TransactWriteItems"), fault);
         sandbox.inject(On::every("GetItem"), Fault::Cut);
         sandbox.inject(On::every("UpdateItem"), Fault::Cut);
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{fault:?}");
         assert_eq!(world.published(PAGE).await.unwrap(), "new", "{fault:?}");
         sandbox.way.faults().clear();
@@ -104,7 +104,7 @@ async fn bucket_outage_keeps_the_old_page_and_releases_the_lease() {
         let case = format!("{fault:?}");
         let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::every("PutObject"), fault);
-        sandbox.turn().await;
+        sandbox.invoke().await;
         let record = world.req(PAGE, &id).await.unwrap();
         assert_eq!(
             (text(&record, "status").as_str(), text(&record, "error_class").as_str()),
@@ -122,7 +122,7 @@ async fn redelivery_recovers_after_table_and_bucket_outage() {
     for operation in ["PutObject", "TransactWriteItems", "UpdateItem"] {
         sandbox.inject(On::every(operation), Fault::FailBefore);
     }
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.status(PAGE, &id).await, "STARTED", "neither failed nor released");
     assert_recovers(&world, &sandbox, &id, "both").await;
 }
@@ -134,8 +134,8 @@ async fn failed_visibility_change_falls_back_to_the_queues_timeout() {
         sandbox.inject(On::every("ChangeMessageVisibilityBatch"), fault);
         sandbox.inject(On::every("Query"), Fault::FailBefore);
         let before_ms = world.now_ms();
-        sandbox.turn().await;
-        assert_eq!(world.waiting().await, 1, "{fault:?}");
+        sandbox.invoke().await;
+        assert_eq!(world.queued_messages().await, 1, "{fault:?}");
         sandbox.way.faults().clear();
         world.drain(&sandbox, LONG).await;
         assert!(world.now_ms() - before_ms >= 390_000, "{fault:?}: only time is lost");
@@ -161,10 +161,10 @@ async fn transient_faults_are_retried_within_the_invocation() {
         let case = format!("{times} × {fault:?} on {operation}");
         let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::next(operation).times(times), fault);
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.published(PAGE).await.unwrap(), "new", "{case}");
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{case}");
-        assert_eq!(world.waiting().await, 0, "{case}");
+        assert_eq!(world.queued_messages().await, 0, "{case}");
         assert_eq!(sandbox.total(metrics::COMMITTED), 1, "{case}");
         assert_eq!(world.origin.renders(), 2, "{case}");
     }
@@ -180,7 +180,7 @@ async fn table_fault_at_claim_or_acquire_costs_no_attempt() {
             let (world, sandbox, id) = published_page_with_request().await;
             sandbox.inject(On::next("PutItem").after(spared).times(times), fault);
             let before_ms = world.now_ms();
-            sandbox.turn().await;
+            sandbox.invoke().await;
             assert_recovers(&world, &sandbox, &id, &case).await;
             assert!(world.now_ms() - before_ms < 40_000, "{case}: it did not wait for its own claim to expire");
             assert_eq!(number(&world.req(PAGE, &id).await.unwrap(), "attempts"), 1, "{case}");
@@ -202,7 +202,7 @@ async fn persistent_faults_are_retried_a_bounded_number_of_times() {
         let case = format!("{fault:?} on {operation}");
         let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::every(operation), fault);
-        sandbox.turn().await;
+        sandbox.invoke().await;
         let calls = sandbox.operations().iter().filter(|call| *call == operation).count();
         assert!(calls <= 16, "{case}: {calls} calls");
         assert_recovers(&world, &sandbox, &id, &case).await;
@@ -211,10 +211,10 @@ async fn persistent_faults_are_retried_a_bounded_number_of_times() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_upload_of_the_same_object_succeeds() {
-    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::NotifyBackoff] {
+    for fault in [Fault::LoseResponse, Fault::FailAfter, Fault::HangAfter] {
         let (world, sandbox, id) = published_page_with_request().await;
         sandbox.inject(On::next("PutObject"), fault);
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(sandbox.operations().iter().filter(|call| *call == "PutObject").count(), 2, "{fault:?}");
         assert_eq!(world.published(PAGE).await.unwrap(), "new", "{fault:?}");
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{fault:?}");
@@ -225,15 +225,15 @@ async fn repeated_upload_of_the_same_object_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn unreadable_epoch_does_not_ack_an_expired_request() {
     let (world, sandbox, _) = published_page_with_request().await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let other = world.sandbox().await;
     other.inject(On::every("GetItem"), Fault::FailBefore);
     world.enqueue_as(PAGE, "expired").await;
-    other.turn().await;
-    assert_eq!(world.waiting().await, 1, "its freshness is unknown");
+    other.invoke().await;
+    assert_eq!(world.queued_messages().await, 1, "its freshness is unknown");
     other.way.faults().clear();
     world.drain(&other, LONG).await;
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,8 +248,8 @@ async fn missing_table_or_bucket_loses_and_publishes_nothing() {
         let misconfigured = world.sandbox().await;
         world.stack = existing;
         world.enqueue(PAGE).await;
-        misconfigured.turn().await;
-        assert_eq!(world.waiting().await, 1, "{missing}");
+        misconfigured.invoke().await;
+        assert_eq!(world.queued_messages().await, 1, "{missing}");
         assert!(world.meta(PAGE).await.is_none() && world.objects().await.is_empty(), "{missing}");
         let sandbox = world.sandbox().await;
         world.drain(&sandbox, LONG).await;
@@ -268,8 +268,8 @@ async fn hanging_call_at_the_deadline_does_not_fail_other_records() {
     // The other record's commit succeeds; the record with the hanging upload makes no further
     // write.
     sandbox.inject(On::every("TransactWriteItems").after(1), Fault::Hang);
-    sandbox.turn().await;
-    assert_eq!(world.waiting().await, 1, "the other record is acked");
+    sandbox.invoke().await;
+    assert_eq!(world.queued_messages().await, 1, "the other record is acked");
     let published = [world.meta("/products/1").await, world.meta("/products/2").await];
     assert_eq!(published.iter().flatten().count(), 1);
     sandbox.way.faults().clear();

@@ -8,7 +8,7 @@ use aws_sdk_sqs::types::Message;
 use everfresh_core::metrics;
 use everfresh_enqueue::attributes;
 use everfresh_local::faults::{Fault, On};
-use everfresh_testing::{Breaks, Make, World, n, number, pause, s, text};
+use everfresh_testing::{Make, OriginFault, World, n, number, pause, s, text};
 use everfresh_worker::handler::BatchError;
 
 const PAGE: &str = "/products/42";
@@ -67,10 +67,10 @@ async fn poison_body_alone_is_dead_lettered() {
         world.enqueue("/products/before").await;
         let id = world.send(body).await;
         world.enqueue("/products/after").await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.published("/products/before").await.as_deref(), Some("one"), "{shown}");
         assert_eq!(world.published("/products/after").await.as_deref(), Some("one"), "{shown}");
-        assert_eq!(world.waiting().await, 0, "{shown}");
+        assert_eq!(world.queued_messages().await, 0, "{shown}");
         let letters = world.dead_letters().await;
         let [letter] = letters.as_slice() else { panic!("{} dead letters for {shown}", letters.len()) };
         assert_eq!(letter.body().unwrap(), body, "unchanged");
@@ -85,7 +85,7 @@ async fn second_rejection_keeps_the_key_of_the_first() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send_with("poison", &[("everfresh-key", "first-id"), ("reason", "waited")]).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let letters = world.dead_letters().await;
     assert_eq!(attribute(&letters[0], "everfresh-key"), "first-id");
     assert_eq!(attribute(&letters[0], "reason"), "bad_message");
@@ -98,8 +98,8 @@ async fn at_most_eight_of_a_producers_attributes_are_kept() {
     let names: Vec<String> = (0..10).map(|index| format!("producer-{index}")).collect();
     let attributes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "value")).collect();
     world.send_with("poison", &attributes).await;
-    sandbox.turn().await;
-    assert_eq!(world.waiting().await, 0);
+    sandbox.invoke().await;
+    assert_eq!(world.queued_messages().await, 0);
     let letters = world.dead_letters().await;
     let kept = letters[0].message_attributes().unwrap();
     assert_eq!(kept.len(), 10);
@@ -116,11 +116,11 @@ async fn redrive_of_unsupported_contract_is_rejected_again() {
     let mut attributes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "value")).collect();
     attributes.push(("everfresh-contract", "2"));
     world.send_with(&body, &attributes).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let letters = world.dead_letters().await;
     assert_eq!(attribute(&letters[0], "everfresh-contract"), "2", "kept before the producer's attributes");
     redrive(&world, &letters[0]).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!((sandbox.total(metrics::REJECTED), world.origin.renders()), (2, 0));
 }
 
@@ -130,7 +130,7 @@ async fn invalid_attached_key_is_rejected_and_not_kept() {
     let sandbox = world.sandbox().await;
     let body = format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#);
     let id = world.send_with(&body, &[("everfresh-key", "a#b")]).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let letters = world.dead_letters().await;
     assert_eq!(
         (attribute(&letters[0], "reason"), attribute(&letters[0], "everfresh-key")),
@@ -143,7 +143,7 @@ async fn invalid_attached_key_is_rejected_and_not_kept() {
 async fn panic_in_one_render_fails_only_that_record() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.origin.breaks_at("/products/5", Breaks::Panics);
+    world.origin.fail_at("/products/5", OriginFault::Panics);
     let mut ids = Vec::new();
     for page in 0..10 {
         ids.push(world.enqueue(&format!("/products/{page}")).await);
@@ -161,19 +161,19 @@ async fn panic_in_one_render_fails_only_that_record() {
 async fn only_the_failed_record_of_ten_is_redelivered() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.origin.breaks_at("/products/3", Breaks::Unreachable);
+    world.origin.fail_at("/products/3", OriginFault::Unreachable);
     let mut ids = Vec::new();
     for page in 0..10 {
         ids.push(world.enqueue(&format!("/products/{page}")).await);
     }
-    assert_eq!(sandbox.turn().await, 10);
-    assert_eq!(world.waiting().await, 1);
+    assert_eq!(sandbox.invoke().await, 10);
+    assert_eq!(world.queued_messages().await, 1);
     for page in (0..10).filter(|page| *page != 3) {
         let path = format!("/products/{page}");
         assert_eq!(world.published(&path).await.as_deref(), Some("one"));
         assert_eq!(world.status(&path, &ids[page]).await, "COMPLETED");
     }
-    world.origin.breaks_at("/products/3", Breaks::No);
+    world.origin.fail_at("/products/3", OriginFault::No);
     world.drain(&sandbox, LONG).await;
     assert_eq!(world.status("/products/3", &ids[3]).await, "COMPLETED");
     assert_eq!(world.origin.renders(), 11, "the other nine are not rendered again");
@@ -183,7 +183,7 @@ async fn only_the_failed_record_of_ten_is_redelivered() {
 async fn batch_of_failures_is_reported_record_by_record() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     let mut ids = Vec::new();
     for page in 0..10 {
         ids.push(world.enqueue(&format!("/products/{page}")).await);
@@ -203,7 +203,7 @@ async fn batch_of_failures_is_reported_record_by_record() {
 async fn redrive_restarts_the_attempts_of_a_rejected_request() {
     let world = World::new().await;
     let sandbox = world.sandbox_with(Make { max_attempts: 2, ..Make::default() });
-    world.origin.breaks(Breaks::Unreachable);
+    world.origin.fail_with(OriginFault::Unreachable);
     let id = world.enqueue(PAGE).await;
     world.drain(&sandbox, LONG).await;
     assert_eq!(world.origin.renders(), 2);
@@ -219,7 +219,7 @@ async fn redrive_restarts_the_attempts_of_a_rejected_request() {
     let letter = letters.last().unwrap();
     assert_eq!((attribute(letter, "reason"), attribute(letter, "everfresh-key")), ("attempts", id.as_str()));
     // Redriven after the origin has recovered.
-    world.origin.breaks(Breaks::No);
+    world.origin.fail_with(OriginFault::No);
     pause(1).await;
     let new_id = redrive(&world, letter).await;
     world.drain(&sandbox, LONG).await;
@@ -256,9 +256,9 @@ async fn message_that_cannot_be_dead_lettered_is_redelivered() {
     sandbox.inject(On::every("SendMessage"), Fault::FailBefore);
     world.send("poison").await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
-    assert_eq!(world.waiting().await, 1, "not lost");
+    assert_eq!(world.queued_messages().await, 1, "not lost");
     assert_eq!(sandbox.total(metrics::REJECTED), 0, "not yet");
     assert!(world.dead_letters().await.is_empty());
     sandbox.way.faults().clear();
@@ -343,9 +343,9 @@ async fn record_without_id_fails_the_batch_before_any_work() {
         let mut event = sandbox.receive().await;
         event.records[1].message_id = id;
         let refused = sandbox.handle(event, Duration::from_secs(60)).await.unwrap_err();
-        assert!(matches!(refused, BatchError::Nameless(_)));
+        assert!(matches!(refused, BatchError::MissingMessageId(_)));
         assert_eq!(world.origin.renders(), 0);
-        assert_eq!(world.waiting().await, 2);
+        assert_eq!(world.queued_messages().await, 2);
     }
 }
 
@@ -356,18 +356,18 @@ async fn key_conflict_is_rejected_and_writes_nothing() {
     let body =
         |reason| format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"{reason}","idempotency_key":"k"}}"#);
     world.send(&body("expired")).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(10).await;
     let before = world.rows(&world.pk(PAGE)).await;
     let renders = world.origin.renders();
     world.send(&body("changed")).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.rows(&world.pk(PAGE)).await, before, "nothing written");
     assert_eq!(world.origin.renders(), renders);
     assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
     let letters = world.dead_letters().await;
     assert_eq!((attribute(&letters[0], "reason"), attribute(&letters[0], "everfresh-key")), ("key_conflict", "k"));
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,16 +375,16 @@ async fn next_record_leads_after_a_rejected_leader() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"expired","idempotency_key":"k"}}"#)).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     pause(10).await;
     world.origin.content("two");
     world.send(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","idempotency_key":"k"}}"#)).await;
     world.enqueue(PAGE).await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two");
     assert_eq!(world.origin.renders(), 2);
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
     assert_eq!(world.dead_letters().await.len(), 1);
 }
 
@@ -404,11 +404,11 @@ async fn unsupported_contract_version_is_dead_lettered_and_counted() {
         let world = World::new().await;
         let sandbox = world.sandbox().await;
         let id = world.send_with(&body, &[(attributes::CONTRACT, contract)]).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(sandbox.total(metrics::UNKNOWN_VERSION), 1, "{body} {contract}");
         assert_eq!(sandbox.total(metrics::REJECTED), 1, "{body} {contract}");
         assert!(world.rows(&world.pk(PAGE)).await.is_empty(), "nothing is written: {body} {contract}");
-        assert_eq!((world.origin.renders(), world.waiting().await), (0, 0));
+        assert_eq!((world.origin.renders(), world.queued_messages().await), (0, 0));
         let letters = world.dead_letters().await;
         let [letter] = letters.as_slice() else { panic!("{} dead letters", letters.len()) };
         assert_eq!(letter.body(), Some(body.as_str()), "unchanged, for a worker that supports it");
@@ -426,7 +426,7 @@ async fn message_with_supported_or_no_contract_is_handled() {
         let sandbox = world.sandbox().await;
         let id = world.send_with(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#), attributes).await;
         world.send("poison").await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
         assert_eq!(world.published(PAGE).await.as_deref(), Some("one"));
         assert_eq!((sandbox.total(metrics::REJECTED), sandbox.total(metrics::UNKNOWN_VERSION)), (1, 0));

@@ -28,7 +28,7 @@ async fn foreign_row_with_null_and_fractions_is_replaced() {
     put_meta_with_null_and_fractions(&world).await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!((sandbox.total(metrics::COMMITTED), world.origin.renders()), (1, 1));
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
 }
@@ -40,7 +40,7 @@ async fn header_too_long_for_object_metadata_is_still_published() {
     world.origin.answers(200, &[("content-type", "text/html"), ("content-security-policy", &policy)], "one");
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
 }
 
@@ -50,7 +50,7 @@ async fn refused_commit_is_not_in_the_requests_events() {
     world.origin.takes(Duration::from_secs(5));
     let sandbox = world.sandbox().await;
     let id = world.enqueue(PAGE).await;
-    let (_, ()) = tokio::join!(sandbox.turn(), async {
+    let (_, ()) = tokio::join!(sandbox.invoke(), async {
         tokio::time::sleep(Duration::from_secs(2)).await;
         put_meta_with_null_and_fractions(&world).await;
     });
@@ -69,7 +69,7 @@ async fn rejected_message_keeps_its_own_key() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(r#"{"v":1,"tenant":"unknown","path":"/","idempotency_key":"mine"}"#).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let letters = world.dead_letters().await;
     let key = &letters[0].message_attributes().unwrap()[attributes::KEY];
     assert_eq!(key.string_value(), Some("mine"));
@@ -83,7 +83,7 @@ async fn expired_but_untaken_lease_is_kept_after_lost_renewals() {
     // All SDK attempts of three renewals: at 10, 20 and 30 s of a 30 s lease.
     sandbox.inject(On::next("UpdateItem").times(12), Fault::Cut);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.way.faults().fired()["cut"], 12);
-    assert_eq!((sandbox.total(metrics::COMMITTED), world.origin.renders(), world.waiting().await), (1, 1, 0));
+    assert_eq!((sandbox.total(metrics::COMMITTED), world.origin.renders(), world.queued_messages().await), (1, 1, 0));
 }

@@ -30,10 +30,10 @@ async fn released_claim_is_completed_when_covered() {
     // The other worker takes the lease between lookup and acquire, so this one releases its claim.
     late.way.faults().inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(2)));
     world.origin.takes(Duration::from_secs(10));
-    tokio::join!(late.turn(), async {
+    tokio::join!(late.invoke(), async {
         pause(1).await;
         world.enqueue(PAGE).await;
-        quick.turn().await;
+        quick.invoke().await;
     });
     assert_eq!(world.status(PAGE, "late").await, "STARTED");
     assert_eq!(stages(&world, "late").await.last(), Some(&Stage::GivenBack));
@@ -41,10 +41,10 @@ async fn released_claim_is_completed_when_covered() {
     pause(5).await;
     world.origin.takes(Duration::ZERO);
     world.send(&message("next", "changed")).await;
-    quick.turn().await;
+    quick.invoke().await;
     world.drain(&quick, Duration::from_secs(600)).await;
     assert_eq!(world.status(PAGE, "late").await, "COMPLETED");
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,7 +53,7 @@ async fn crashed_workers_record_is_completed_when_covered() {
     let crashed = world.sandbox().await;
     world.origin.takes(Duration::from_secs(20));
     world.send(&message("crashed", "changed")).await;
-    crashed.turn_killed_after(Duration::from_secs(5)).await;
+    crashed.invoke_killed_after(Duration::from_secs(5)).await;
     world.origin.takes(Duration::ZERO);
     pause(100).await;
     // Another request is rendered first.
@@ -70,7 +70,7 @@ async fn transaction_conflict_on_claim_counts_as_contention() {
     let sandbox = world.sandbox().await;
     sandbox.way.faults().inject(On::next("PutItem"), Fault::Conflict);
     let id = world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::LOCK_CONTENTION), 1);
     world.drain(&sandbox, Duration::from_secs(600)).await;
     assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
@@ -96,7 +96,7 @@ async fn request_rejected_without_claim_leaves_a_record() {
 async fn rejection_after_attempts_is_recorded_as_event() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.origin.breaks(everfresh_testing::Breaks::Unreachable);
+    world.origin.fail_with(everfresh_testing::OriginFault::Unreachable);
     world.send(&message("k", "changed")).await;
     world.drain(&sandbox, Duration::from_secs(20_000)).await;
     assert_eq!(world.dead_letters().await.len(), 1);
@@ -121,15 +121,15 @@ async fn key_conflict_is_rejected_when_the_record_is_read() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(&message("k", "expired")).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     world.send(&message("k", "changed")).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
     // Covered: the record is read at a redelivery.
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(&message("k", "changed")).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     world.send(&message("k", "expired")).await;
     let mut event = sandbox.receive().await;
     event.records[0].attributes.insert("ApproximateReceiveCount".into(), "2".into());

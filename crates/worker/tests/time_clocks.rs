@@ -33,7 +33,7 @@ async fn skewed_worker_dates_its_render_by_aws_time() {
         let world = World::new().await;
         let sandbox = world.sandbox_with(Make { skew_ms, ..Make::default() });
         let id = world.enqueue(PAGE).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         let meta = world.meta(PAGE).await.unwrap();
         let off_ms = number(&meta, "source_ms").abs_diff(world.now_ms());
         assert!(off_ms <= 1_000, "{skew_ms}: {off_ms}");
@@ -43,9 +43,9 @@ async fn skewed_worker_dates_its_render_by_aws_time() {
         pause(5).await;
         world.origin.content("two");
         world.enqueue(PAGE).await;
-        sandbox.turn().await;
+        sandbox.invoke().await;
         assert_eq!(world.published(PAGE).await.unwrap(), "two", "{skew_ms}");
-        assert_eq!(world.waiting().await, 0);
+        assert_eq!(world.queued_messages().await, 0);
     }
 }
 
@@ -59,7 +59,7 @@ async fn workers_with_opposite_skew_lose_no_change() {
         let content = format!("content {round}");
         world.origin.content(&content);
         let id = world.enqueue(PAGE).await;
-        workers[round % 2].turn().await;
+        workers[round % 2].invoke().await;
         let meta = world.meta(PAGE).await.unwrap();
         assert_eq!(world.published(PAGE).await.unwrap(), content, "round {round}");
         let version = text(&meta, "version");
@@ -68,12 +68,12 @@ async fn workers_with_opposite_skew_lose_no_change() {
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
         // The other worker gets a duplicate: it is acked, not rendered, not failed (I3, I5).
         world.send_with(&format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}"}}"#), &[("everfresh-key", &id)]).await;
-        workers[(round + 1) % 2].turn().await;
+        workers[(round + 1) % 2].invoke().await;
         assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
         pause(5).await;
     }
     assert_eq!(world.origin.renders(), 12);
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,10 +83,10 @@ async fn lease_is_respected_by_a_worker_whose_clock_is_ahead() {
     let slow = world.sandbox_with(Make { skew_ms: -60_000, ..Make::default() });
     let ahead = world.sandbox_with(Make { skew_ms: 60_000, ..Make::default() });
     world.enqueue(PAGE).await;
-    tokio::join!(slow.turn(), async {
+    tokio::join!(slow.invoke(), async {
         pause(5).await;
         world.enqueue(PAGE).await;
-        ahead.turn().await;
+        ahead.invoke().await;
     });
     assert_eq!(ahead.total(metrics::LOCK_CONTENTION), 1);
     assert_eq!(slow.total(metrics::COMMITTED), 1);
@@ -98,13 +98,13 @@ async fn clock_step_back_between_requests_keeps_versions_increasing() {
     let (clock, offset_ms) = steppable_clock(&world);
     let sandbox = world.sandbox_on(Make::default(), clock);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let before = world.meta(PAGE).await.unwrap();
     offset_ms.store(-3_600_000, Ordering::Relaxed);
     pause(5).await;
     world.origin.content("two");
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let after = world.meta(PAGE).await.unwrap();
     assert!(text(&after, "version") > text(&before, "version"));
     assert!(number(&after, "source_ms") > number(&before, "source_ms"));
@@ -119,7 +119,7 @@ async fn clock_step_during_a_render_loses_no_request() {
         let sandbox = world.sandbox_on(Make::default(), clock);
         world.origin.takes(Duration::from_secs(15));
         let id = world.enqueue(PAGE).await;
-        tokio::join!(sandbox.turn(), async {
+        tokio::join!(sandbox.invoke(), async {
             pause(12).await;
             offset_ms.store(jump_ms, Ordering::Relaxed);
         });
@@ -140,7 +140,7 @@ async fn clock_step_during_any_write_before_the_render_loses_no_change() {
         let sandbox = world.sandbox_on(Make::default(), clock);
         sandbox.way.faults().inject(On::next("PutItem").after(puts), Fault::Delay(Duration::from_millis(800)));
         world.enqueue(PAGE).await;
-        tokio::join!(sandbox.turn(), async {
+        tokio::join!(sandbox.invoke(), async {
             tokio::time::sleep(Duration::from_millis(400)).await;
             offset_ms.store(step_ms, Ordering::Relaxed);
         });
@@ -160,7 +160,7 @@ async fn version_dated_in_the_future_covers_no_change() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let ahead = [("source_ms", n(world.now_ms() + 600_000))];
     let mut meta = world.meta(PAGE).await.unwrap();
     meta.extend(ahead.map(|(name, value)| (name.to_owned(), value)));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use everfresh_core::config::Ladder;
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use everfresh_testing::{Breaks, CONFIG, Make, START_MS, Sandbox, World, ladder, number, pause, text};
+use everfresh_testing::{CONFIG, Make, OriginFault, START_MS, Sandbox, World, ladder, number, pause, text};
 
 const PAGE: &str = "/products/42";
 const TURN: Duration = Duration::from_secs(60);
@@ -76,12 +76,12 @@ async fn without_time_for_a_render_nothing_is_claimed() {
 #[tokio::test(start_paused = true)]
 async fn redelivery_takes_over_after_function_timeout() {
     let world = World::new().await;
-    world.origin.breaks(Breaks::Hangs);
+    world.origin.fail_with(OriginFault::Hangs);
     let killed = world.sandbox().await;
     let id = world.enqueue(PAGE).await;
-    killed.turn_killed_after(Duration::from_secs(20)).await;
+    killed.invoke_killed_after(Duration::from_secs(20)).await;
     assert_eq!(world.status(PAGE, &id).await, "STARTED");
-    world.origin.breaks(Breaks::No);
+    world.origin.fail_with(OriginFault::No);
     let next = world.sandbox().await;
     world.drain(&next, Duration::from_secs(900)).await;
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
@@ -93,17 +93,17 @@ async fn redelivery_takes_over_after_function_timeout() {
 #[tokio::test(start_paused = true)]
 async fn redelivery_waits_for_the_killed_workers_claim() {
     let world = World::new().await;
-    world.origin.breaks(Breaks::Hangs);
+    world.origin.fail_with(OriginFault::Hangs);
     let killed = world.sandbox().await;
     let key = r#"{"v":1,"tenant":"acme","path":"/products/42","idempotency_key":"k"}"#;
     world.send(key).await;
-    killed.turn_killed_after(Duration::from_secs(2)).await;
-    world.origin.breaks(Breaks::No);
+    killed.invoke_killed_after(Duration::from_secs(2)).await;
+    world.origin.fail_with(OriginFault::No);
     // The producer's retry arrives after the lease has expired and before the claim has.
     pause(40).await;
     world.send(key).await;
     let next = world.sandbox().await;
-    next.turn().await;
+    next.invoke().await;
     assert_eq!(next.total(metrics::LOCK_CONTENTION), 1);
     assert_eq!(world.status(PAGE, "k").await, "STARTED");
     world.drain(&next, Duration::from_secs(900)).await;
@@ -114,13 +114,13 @@ async fn redelivery_waits_for_the_killed_workers_claim() {
 #[tokio::test(start_paused = true)]
 async fn sandbox_resumed_after_ten_minutes_changes_nothing() {
     // It is resumed with a rendered page, or with a failed render.
-    for breaks in [Breaks::No, Breaks::Unreachable] {
+    for breaks in [OriginFault::No, OriginFault::Unreachable] {
         let world = World::new().await;
         let sandbox = world.sandbox().await;
         let id = world.enqueue(PAGE).await;
         world.origin.content("old");
         world.origin.takes(Duration::from_secs(5));
-        world.origin.breaks(breaks);
+        world.origin.fail_with(breaks);
         let event = sandbox.receive().await;
         let frozen = Arc::new(AtomicBool::new(false));
         let handled = Freezable { inner: Box::pin(sandbox.handle(event, TURN)), frozen: frozen.clone() };
@@ -132,7 +132,7 @@ async fn sandbox_resumed_after_ten_minutes_changes_nothing() {
                 pause(2).await;
                 frozen.store(true, Ordering::Relaxed);
                 world.origin.takes(Duration::ZERO);
-                world.origin.breaks(Breaks::No);
+                world.origin.fail_with(OriginFault::No);
                 world.origin.content("new");
                 let next = world.sandbox().await;
                 world.drain(&next, Duration::from_secs(550)).await;
@@ -163,10 +163,10 @@ async fn render_slower_than_the_lifetime_causes_no_loop() {
     tokio::join!(world.drain(&left, most), world.drain(&right, most));
     let renders = world.origin.renders();
     assert!(renders <= 4, "{renders} renders for four requests");
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
     // Nothing enqueues by itself.
     pause(600).await;
-    left.turn().await;
+    left.invoke().await;
     assert_eq!(world.origin.renders(), renders);
     assert!(world.dead_letters().await.is_empty());
 }
@@ -191,7 +191,7 @@ async fn requests_waiting_for_a_ten_minute_render_are_acked() {
     world.enqueue(PAGE).await;
     let [first, second, third] = &sandboxes;
     let most = Duration::from_secs(7_200);
-    tokio::join!(first.turn(), async {
+    tokio::join!(first.invoke(), async {
         pause(5).await;
         for _ in 0..10 {
             world.enqueue(PAGE).await;
@@ -201,7 +201,7 @@ async fn requests_waiting_for_a_ten_minute_render_are_acked() {
     });
     assert_eq!(world.origin.renders(), 2, "the second render covers all ten");
     assert!(world.dead_letters().await.is_empty());
-    assert_eq!(world.waiting().await, 0);
+    assert_eq!(world.queued_messages().await, 0);
     let busy: u64 = sandboxes.iter().map(|sandbox| sandbox.total(metrics::BUSY)).sum();
     assert!(busy < 10 * 60, "{busy} deliveries that found the page busy: far from the limit of 90 each");
 }
@@ -212,7 +212,7 @@ async fn render_longer_than_the_lease_renews_and_commits() {
     world.origin.takes(Duration::from_secs(45));
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(40).await;
         let lock = world.lock(PAGE).await.unwrap();
         assert!(number(&lock, "lease_expires_at") * 1000 > world.now_ms() + 15_000, "renewed");
@@ -229,7 +229,7 @@ async fn one_lost_renewal_does_not_lose_the_lease() {
     let sandbox = world.sandbox().await;
     sandbox.inject(On::next("UpdateItem").after(1).times(4), Fault::Cut);
     world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::COMMITTED), 1);
 }
 
@@ -240,7 +240,7 @@ async fn untaken_lease_expired_during_render_is_revived() {
     let sandbox = world.sandbox().await;
     lose_renewals(&sandbox);
     let id = world.enqueue(PAGE).await;
-    tokio::join!(sandbox.turn(), async {
+    tokio::join!(sandbox.invoke(), async {
         pause(42).await;
         let lock = world.lock(PAGE).await.unwrap();
         assert!(number(&lock, "lease_expires_at") * 1000 <= world.now_ms(), "it has expired");
@@ -255,26 +255,26 @@ async fn untaken_lease_expired_during_render_is_revived() {
 async fn lease_lost_during_render_changes_nothing() {
     // It ends late with a page or a failure, and detects the lost lease at a renewal or only at the
     // end.
-    let cases = [Breaks::No, Breaks::Unreachable].map(|breaks| [(breaks, true), (breaks, false)]);
+    let cases = [OriginFault::No, OriginFault::Unreachable].map(|breaks| [(breaks, true), (breaks, false)]);
     for (breaks, renewal_detects) in cases.into_iter().flatten() {
         let world = World::new().await;
         world.enqueue("/products/42").await;
-        world.sandbox().await.turn().await;
+        world.sandbox().await.invoke().await;
         pause(5).await;
         let late = world.sandbox().await;
         lose_renewals(&late);
         world.origin.content("late");
         world.origin.takes(Duration::from_secs(45));
-        world.origin.breaks(breaks);
+        world.origin.fail_with(breaks);
         world.enqueue(PAGE).await;
-        tokio::join!(late.turn(), async {
+        tokio::join!(late.invoke(), async {
             pause(35).await;
             world.origin.takes(Duration::ZERO);
-            world.origin.breaks(Breaks::No);
+            world.origin.fail_with(OriginFault::No);
             world.origin.content("next");
             let next = world.sandbox().await;
             world.enqueue(PAGE).await;
-            next.turn().await;
+            next.invoke().await;
             assert_eq!(next.total(metrics::COMMITTED), 1, "taken over");
             if renewal_detects {
                 late.way.faults().clear();
@@ -296,9 +296,9 @@ async fn lease_lost_during_render_changes_nothing() {
 async fn untaken_lease_expired_during_upload_is_revived() {
     let world = World::new().await;
     let sandbox = world.sandbox_with(short_leases());
-    sandbox.inject(On::next("PutObject").times(2), Fault::NotifyBackoff);
+    sandbox.inject(On::next("PutObject").times(2), Fault::HangAfter);
     let id = world.enqueue(PAGE).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     assert!(world.now_ms() > START_MS + 5_000, "the upload outlasted the lease");
     assert_eq!(sandbox.operations().last().unwrap(), "TransactWriteItems");
     assert!(sandbox.operations().contains(&"UpdateItem".to_owned()), "revived");
@@ -310,10 +310,10 @@ async fn untaken_lease_expired_during_upload_is_revived() {
 async fn lease_lost_during_upload_changes_nothing() {
     let world = World::new().await;
     let late = world.sandbox_with(short_leases());
-    late.inject(On::next("PutObject").times(2), Fault::NotifyBackoff);
+    late.inject(On::next("PutObject").times(2), Fault::HangAfter);
     world.origin.content("late");
     let late_id = world.enqueue(PAGE).await;
-    tokio::join!(late.turn(), async {
+    tokio::join!(late.invoke(), async {
         let next = world.sandbox_with(short_leases());
         pause(1).await;
         world.origin.content("next");
@@ -323,7 +323,7 @@ async fn lease_lost_during_upload_changes_nothing() {
         {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        next.turn().await;
+        next.invoke().await;
         assert_eq!(next.total(metrics::COMMITTED), 1, "{:?}", next.operations());
     });
     assert_eq!(late.total(metrics::COMMITTED), 0);
@@ -343,8 +343,8 @@ async fn unhandled_delivery_is_redelivered_after_visibility_timeout() {
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;
     assert_eq!(sandbox.receive().await.records.len(), 1);
-    assert_eq!(sandbox.turn().await, 0);
+    assert_eq!(sandbox.invoke().await, 0);
     tokio::time::sleep(REDELIVERY).await;
-    assert_eq!(sandbox.turn().await, 1);
+    assert_eq!(sandbox.invoke().await, 1);
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
 }

@@ -5,8 +5,6 @@
 pub(crate) const PK: &str = "pk";
 pub(crate) const SK: &str = "sk";
 
-pub(super) use crate::domain::keys::META;
-
 /// Attribute names. Those of the first block are shared with other languages and must not change.
 pub(crate) mod name {
     pub(crate) const S3_KEY: &str = "s3_key";

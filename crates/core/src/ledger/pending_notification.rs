@@ -1,9 +1,11 @@
 //! Clears the mark that a version's notification is pending.
 
 use super::Ledger;
-use super::errors::{LedgerError, failed};
-use super::expressions::{CLEAR_PENDING_NOTIFICATION, META, META_IS_VERSION, PK, SK, name};
+use super::conditional::Write;
+use super::errors::LedgerError;
+use super::expressions::{CLEAR_PENDING_NOTIFICATION, META_IS_VERSION, PK, SK, name};
 use super::rows::s;
+use crate::domain::keys::META;
 use crate::domain::page_key::PageKey;
 use crate::domain::version::Version;
 
@@ -21,12 +23,6 @@ impl Ledger {
             .condition_expression(META_IS_VERSION)
             .expression_attribute_names("#version", name::VERSION)
             .expression_attribute_values(":version", s(version.to_string()));
-        match update.send().await {
-            Ok(_) => Ok(()),
-            Err(error) => match error.as_service_error() {
-                Some(refusal) if refusal.is_conditional_check_failed_exception() => Ok(()),
-                Some(_) | None => Err(failed("clearing a pending notification", error)),
-            },
-        }
+        Write::of("clearing a pending notification", update.send().await)?.applied().map(drop)
     }
 }

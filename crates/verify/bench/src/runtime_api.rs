@@ -109,8 +109,8 @@ impl RuntimeApi {
     }
 
     /// The function timeout from now on. The default is 10 s.
-    pub fn set_time_out(&self, time_out: Duration) {
-        self.shared.set_time_out(time_out);
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.shared.set_timeout(timeout);
     }
 
     /// Resumes the process, delivers `event` after the responses to earlier events, and returns the

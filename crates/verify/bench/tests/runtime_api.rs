@@ -127,7 +127,7 @@ async fn concurrent_events_are_handled_in_order() {
 #[tokio::test]
 async fn hanging_function_is_killed_at_timeout() {
     let api = RuntimeApi::start().await.unwrap();
-    api.set_time_out(Duration::from_millis(300));
+    api.set_timeout(Duration::from_millis(300));
     let function = echo(&api, &NONE);
     api.wait_for_poll().await.unwrap();
     kill_process(Pid::from_raw(function.pid().try_into().unwrap()).unwrap(), Signal::STOP).unwrap();

@@ -13,14 +13,14 @@ use everfresh_core::domain::page_key::{CanonicalPath, NormalPath, Tenant};
 use everfresh_core::domain::request::{Handle, IdempotencyKey};
 use everfresh_core::domain::tag::Tag;
 use everfresh_enqueue::Message;
-use everfresh_serve::event::{HttpAnswer, HttpEvent};
-use everfresh_serve::reply::Reply;
-use everfresh_serve::request::{Method, Request};
-use everfresh_serve::rules::conditional::{any_match, unmodified_since};
-use everfresh_serve::rules::page_error::PageError;
-use everfresh_serve::rules::preview::PreviewKeys;
-use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest, WINDOW_S};
-use everfresh_serve::rules::trigger::{Endpoint, Wanted, parse_after, reserved};
+use everfresh_serve::http::conditional::{any_match, unmodified_since};
+use everfresh_serve::http::reply::Reply;
+use everfresh_serve::http::request::{Method, Request};
+use everfresh_serve::lambda::event::{HttpAnswer, HttpEvent};
+use everfresh_serve::page::error::PageError;
+use everfresh_serve::preview::cookie::PreviewKeys;
+use everfresh_serve::trigger::endpoint::{Endpoint, RevalidateTarget, parse_after, reserved};
+use everfresh_serve::trigger::signature::{RevalidateKeys, SignedRequest, WINDOW_S};
 
 pub use self::origin::origin;
 pub use self::rows::rows;
@@ -172,7 +172,9 @@ pub fn trigger(bytes: &[u8]) {
     match Endpoint::find(method, target) {
         Ok(Endpoint::Revalidate { query }) => {
             assert!(reserved(target), "the path is reserved");
-            if let Ok(Wanted::Path(name) | Wanted::Tag(name)) = Wanted::parse(query, body.as_bytes()) {
+            if let Ok(RevalidateTarget::Path(name) | RevalidateTarget::Tag(name)) =
+                RevalidateTarget::parse(query, body.as_bytes())
+            {
                 assert!(
                     body.contains('{') && (body.contains('\\') || body.contains(&name)),
                     "the path or tag comes from the body"

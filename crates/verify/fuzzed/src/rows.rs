@@ -20,11 +20,11 @@ use everfresh_core::clients::{ClientTimeouts, Clients, Explicit};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Config;
 use everfresh_core::metrics;
-use everfresh_serve::event::HttpAnswer;
-use everfresh_serve::reply::Reply;
-use everfresh_serve::request::Request;
-use everfresh_serve::rules::signature::{RevalidateKeys, SignedRequest};
-use everfresh_serve::rules::trigger::reserved;
+use everfresh_serve::http::reply::Reply;
+use everfresh_serve::http::request::Request;
+use everfresh_serve::lambda::event::HttpAnswer;
+use everfresh_serve::trigger::endpoint::reserved;
+use everfresh_serve::trigger::signature::{RevalidateKeys, SignedRequest};
 use everfresh_serve::{Server, Settings};
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ fn statuses(bytes: &[u8]) -> [u16; 3] {
             let served = server.serve(&request).await;
             assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the request panicked");
             is_well_formed(&served.reply, &request);
-            server.finish(served.wish).await;
+            server.finish(served.enqueue).await;
             assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the work after the reply panicked");
             *status = served.reply.status;
         }

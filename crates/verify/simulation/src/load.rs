@@ -78,14 +78,14 @@ pub async fn run(load: Load) -> anyhow::Result<LoadReport> {
         queue_arn: stack::arn(&stack.queue),
         batch_size: 10,
         window: Duration::ZERO,
-        time_out: Duration::from_secs(60),
+        timeout: Duration::from_secs(60),
         concurrency: 4,
     };
     let counted = total.clone();
-    let handler = move |event, time_out| {
+    let handler = move |event, timeout| {
         let (worker, counted) = (worker.clone(), counted.clone());
         async move {
-            let (response, metrics) = worker.handle(event, time_out).await.map_err(|error| error.to_string())?;
+            let (response, metrics) = worker.handle(event, timeout).await.map_err(|error| error.to_string())?;
             counted.lock().unwrap_or_else(PoisonError::into_inner).merge(metrics);
             Ok::<_, String>(response)
         }

@@ -142,7 +142,7 @@ impl Profile {
     }
 
     /// The function timeout.
-    pub fn time_out(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         Duration::from_millis(self.ladder.function_timeout_ms)
     }
 }
@@ -187,7 +187,7 @@ fn rates(rng: &mut fastrand::Rng) -> Rates {
         Fault::DuplicateLater(time(rng, 5_000)),
         Fault::DuplicateLater(time(rng, 200_000)),
         Fault::Hang,
-        Fault::NotifyBackoff,
+        Fault::HangAfter,
         Fault::Conflict,
         Fault::InProgress,
         Fault::Throttle,
@@ -207,7 +207,7 @@ pub fn step_ms(rng: &mut fastrand::Rng) -> i64 {
 /// A random fault for a burst.
 pub fn burst_fault(rng: &mut fastrand::Rng) -> Fault {
     let faults =
-        [Fault::FailBefore, Fault::FailAfter, Fault::LoseResponse, Fault::Cut, Fault::Throttle, Fault::NotifyBackoff];
+        [Fault::FailBefore, Fault::FailAfter, Fault::LoseResponse, Fault::Cut, Fault::Throttle, Fault::HangAfter];
     faults[rng.usize(0..faults.len())]
 }
 

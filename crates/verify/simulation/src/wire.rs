@@ -325,6 +325,6 @@ fn internal_error() -> Response<Bytes> {
 }
 
 fn httpdate(clock: &Clock) -> HeaderValue {
-    HeaderValue::try_from(everfresh_serve::rules::conditional::http_date(clock.now_ms() / 1000))
+    HeaderValue::try_from(everfresh_serve::http::conditional::http_date(clock.now_ms() / 1000))
         .unwrap_or(HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT"))
 }

@@ -6,8 +6,8 @@ use everfresh_core::clients::ClientTimeouts;
 use everfresh_core::metrics::{Metric, Metrics};
 use everfresh_local::faults::{Fault, Faults, On};
 use everfresh_local::in_process::InProcess;
-use everfresh_serve::reply::Reply;
-use everfresh_serve::request::Request;
+use everfresh_serve::http::reply::Reply;
+use everfresh_serve::http::request::Request;
 use everfresh_serve::{Served, Server, Settings};
 
 use crate::{Sandbox, World};
@@ -57,7 +57,7 @@ pub async fn published(path: &str) -> (World, Sandbox, Instance) {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(path).await;
-    sandbox.turn().await;
+    sandbox.invoke().await;
     let instance = world.instance();
     (world, sandbox, instance)
 }
@@ -75,8 +75,8 @@ pub fn get(path: &str) -> Request {
 impl Instance {
     /// Serves the request and then does the work after the reply, as the function does.
     pub async fn serve(&self, request: &Request) -> Reply {
-        let Served { reply, wish } = self.server.serve(request).await;
-        self.server.finish(wish).await;
+        let Served { reply, enqueue } = self.server.serve(request).await;
+        self.server.finish(enqueue).await;
         reply
     }
 

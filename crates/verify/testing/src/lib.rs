@@ -32,7 +32,7 @@ pub mod world;
 pub use fixtures::{Fixture, fixtures};
 pub use instance::{Instance, body, cache_status, get, published};
 pub use operators::done;
-pub use origin::{Breaks, Origin};
+pub use origin::{Origin, OriginFault};
 pub use rows::{Item, decimal, list, n, null, number, s, text};
 pub use sandbox::{Make, Sandbox};
 pub use server::{Conversation, Server};

@@ -56,7 +56,7 @@ impl World {
     }
 
     /// The number of visible, hidden and delayed messages of the main queue.
-    pub async fn waiting(&self) -> u64 {
+    pub async fn queued_messages(&self) -> u64 {
         let all = self.clean.sqs.get_queue_attributes().queue_url(&self.stack.queue);
         let all = all.attribute_names(QueueAttributeName::All).send().await.unwrap();
         let counts = all.attributes.unwrap();
@@ -67,9 +67,9 @@ impl World {
     /// Invokes `sandbox` until the queue is empty. Panics after this long.
     pub async fn drain(&self, sandbox: &Sandbox, limit: Duration) {
         let end = tokio::time::Instant::now() + limit;
-        while self.waiting().await > 0 {
+        while self.queued_messages().await > 0 {
             assert!(tokio::time::Instant::now() < end, "the queue is not empty");
-            if sandbox.turn().await == 0 {
+            if sandbox.invoke().await == 0 {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -25,7 +25,7 @@ impl World {
         for content in contents {
             self.origin.content(content);
             self.enqueue(path).await;
-            sandbox.turn().await;
+            sandbox.invoke().await;
             versions.push(text(&self.meta(path).await.unwrap(), "version").parse().unwrap());
             pause(10).await;
         }
@@ -33,7 +33,7 @@ impl World {
     }
 
     /// The freshness of the page by its own rows, without invalidations of prefixes and tags.
-    pub async fn seen_by_readers(&self, path: &str) -> Freshness {
+    pub async fn freshness(&self, path: &str) -> Freshness {
         let state = self.ledger().lookup(&self.page(path)).await.unwrap();
         let policy = Policy { deploy: 1, max_stale_seconds: None, epsilon_ms: EPSILON_MS };
         freshness(state.meta.as_ref(), &state.health, &Invalidations::default(), &policy, self.now_ms())

@@ -16,7 +16,7 @@ pub struct Origin {
     site: Arc<Mutex<Site>>,
     renders: Arc<AtomicU64>,
     /// Faults of single pages, which override the fault of the site.
-    broken: Arc<Mutex<BTreeMap<String, Breaks>>>,
+    broken: Arc<Mutex<BTreeMap<String, OriginFault>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ struct Site {
     content: String,
     declared_bytes: Option<u64>,
     takes: Duration,
-    breaks: Breaks,
+    breaks: OriginFault,
     numbered: bool,
     cache: Option<Cache>,
 }
@@ -58,7 +58,7 @@ impl Cache {
 
 /// How a render fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breaks {
+pub enum OriginFault {
     No,
     /// The connection is refused.
     Unreachable,
@@ -78,7 +78,7 @@ impl Default for Site {
             content,
             declared_bytes: None,
             takes: Duration::ZERO,
-            breaks: Breaks::No,
+            breaks: OriginFault::No,
             numbered: false,
             cache: None,
         }
@@ -112,12 +112,12 @@ impl Origin {
     }
 
     /// Sets the fault of every page.
-    pub fn breaks(&self, breaks: Breaks) {
+    pub fn fail_with(&self, breaks: OriginFault) {
         self.site.lock().unwrap().breaks = breaks;
     }
 
     /// Sets the fault of this page.
-    pub fn breaks_at(&self, path: &str, breaks: Breaks) {
+    pub fn fail_at(&self, path: &str, breaks: OriginFault) {
         self.broken.lock().unwrap().insert(path.to_owned(), breaks);
     }
 
@@ -152,11 +152,11 @@ impl Renderer for Origin {
             tokio::time::sleep(site.takes).await;
             let own = self.broken.lock().unwrap().get(request.page.path().as_str()).copied();
             match own.unwrap_or(site.breaks) {
-                Breaks::No => {}
-                Breaks::Unreachable => return Err(RenderFailure::Unreachable("connection refused".into())),
-                Breaks::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
-                Breaks::Panics => panic!("renderer bug on {}", request.page),
-                Breaks::Hangs => std::future::pending().await,
+                OriginFault::No => {}
+                OriginFault::Unreachable => return Err(RenderFailure::Unreachable("connection refused".into())),
+                OriginFault::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
+                OriginFault::Panics => panic!("renderer bug on {}", request.page),
+                OriginFault::Hangs => std::future::pending().await,
             }
             Ok(Rendered {
                 status: site.status,

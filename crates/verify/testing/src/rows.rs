@@ -123,7 +123,7 @@ impl World {
     }
 
     /// Deletes an object outside the protocol.
-    pub async fn lose(&self, key: &str) {
+    pub async fn delete_object(&self, key: &str) {
         self.clean.s3.delete_object().bucket(&self.stack.bucket).key(key).send().await.unwrap();
     }
 }

@@ -36,7 +36,7 @@ pub struct Sandbox {
     totals: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     source: EventSource,
     /// The remaining time that an invocation sees.
-    time_out: Duration,
+    timeout: Duration,
 }
 
 /// Options of a sandbox.
@@ -80,11 +80,11 @@ impl Sandbox {
             queue_arn: stack::arn(&world.stack.queue),
             batch_size: 10,
             window: Duration::ZERO,
-            time_out: Duration::from_millis(make.ladder.function_timeout_ms),
+            timeout: Duration::from_millis(make.ladder.function_timeout_ms),
             concurrency: 1,
         };
-        let time_out = source.time_out;
-        Self { worker: Arc::new(worker), way, clients, totals: Arc::default(), source, time_out }
+        let timeout = source.timeout;
+        Self { worker: Arc::new(worker), way, clients, totals: Arc::default(), source, timeout }
     }
 
     /// One record per invocation.
@@ -94,33 +94,33 @@ impl Sandbox {
     }
 
     /// One invocation with the visible messages. Returns their number.
-    pub async fn turn(&self) -> usize {
-        self.source.turn(self.handler()).await
+    pub async fn invoke(&self) -> usize {
+        self.source.poll_once(self.handler()).await
     }
 
     /// An invocation that does its work and crashes before its response.
-    pub async fn turn_unacked(&self) -> usize {
+    pub async fn invoke_unacked(&self) -> usize {
         let handle = self.handler();
         let lost = move |event, time| {
             let work = handle(event, time);
             async move { work.await.and(Err::<SqsBatchResponse, _>("killed before the ack".to_owned())) }
         };
-        self.source.turn(lost).await
+        self.source.poll_once(lost).await
     }
 
     /// An invocation that is killed after `time`. Requests that it has sent still arrive.
-    pub async fn turn_killed_after(&self, time: Duration) {
-        let source = EventSource { time_out: time, ..self.source.clone() };
-        source.turn(self.handler()).await;
+    pub async fn invoke_killed_after(&self, time: Duration) {
+        let source = EventSource { timeout: time, ..self.source.clone() };
+        source.poll_once(self.handler()).await;
     }
 
     fn handler(&self) -> impl Fn(SqsEvent, Duration) -> BoxFuture<'static, Result<SqsBatchResponse, String>> + use<> {
         let (worker, totals) = (self.worker.clone(), self.totals.clone());
-        let time_out = self.time_out;
+        let timeout = self.timeout;
         move |event, _| {
             let (worker, totals) = (worker.clone(), totals.clone());
             Box::pin(async move {
-                let (response, metrics) = worker.handle(event, time_out).await.map_err(|e| e.to_string())?;
+                let (response, metrics) = worker.handle(event, timeout).await.map_err(|e| e.to_string())?;
                 add(&mut totals.lock().unwrap(), &metrics);
                 Ok(response)
             })
@@ -136,7 +136,7 @@ impl Sandbox {
             *keep.lock().unwrap() = event;
             futures::future::ready(Err::<SqsBatchResponse, _>("not handled"))
         };
-        self.source.turn(handler).await;
+        self.source.poll_once(handler).await;
         taken.lock().unwrap().clone()
     }
 

@@ -11,7 +11,7 @@ async fn new_world_is_empty() {
     assert!(world.rows(&world.pk(PAGE)).await.is_empty());
     assert!(world.objects().await.is_empty());
     assert!(world.dead_letters().await.is_empty());
-    assert_eq!((world.waiting().await, world.origin.renders()), (0, 0));
+    assert_eq!((world.queued_messages().await, world.origin.renders()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -28,7 +28,7 @@ async fn clock_follows_paused_time_only() {
 async fn worlds_are_isolated() {
     let (one, other) = (World::new().await, World::new().await);
     one.enqueue(PAGE).await;
-    one.sandbox().await.turn().await;
+    one.sandbox().await.invoke().await;
     assert_eq!(one.published(PAGE).await.as_deref(), Some("one"));
     assert!(other.meta(PAGE).await.is_none());
 }

@@ -117,13 +117,13 @@ impl Rounds {
         let turn = self.rng.borrow_mut().choice(turns).unwrap();
         let sandbox = &self.sandboxes[(round + 1) % self.sandboxes.len()];
         match turn {
-            Turn::Completed => drop(sandbox.turn().await),
-            Turn::Killed => sandbox.turn_killed_after(self.millis(8_000)).await,
-            Turn::Unacked => drop(sandbox.turn_unacked().await),
+            Turn::Completed => drop(sandbox.invoke().await),
+            Turn::Killed => sandbox.invoke_killed_after(self.millis(8_000)).await,
+            Turn::Unacked => drop(sandbox.invoke_unacked().await),
             Turn::ResponseLost => {
                 let operation = self.rng.borrow_mut().choice(["PutItem", "UpdateItem", "TransactWriteItems"]).unwrap();
                 sandbox.inject(On::next(operation), Fault::LoseResponse);
-                sandbox.turn().await;
+                sandbox.invoke().await;
                 sandbox.way.faults().clear();
             }
         }
@@ -168,7 +168,7 @@ impl Rounds {
             }
         }
         assert!(rendered > 0, "round {round}: our worker did not render the change");
-        assert_eq!(self.world.waiting().await, 0, "round {round}");
+        assert_eq!(self.world.queued_messages().await, 0, "round {round}");
     }
 
     pub(crate) async fn finish(self) {

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use everfresh_core::clock::Clock;
 use everfresh_core::metrics::{self, Metric};
 use everfresh_local::faults::{Fault, On};
-use everfresh_testing::{Breaks, Item, Make, Sandbox, World, number, pause, text};
+use everfresh_testing::{Item, Make, OriginFault, Sandbox, World, number, pause, text};
 
 use self::writer::{Attempt, CrashPoint, Ended, publish};
 use tokio::time::Instant;
@@ -161,7 +161,7 @@ impl Pair {
 
         world.origin.content("two");
         world.origin.takes(Duration::from_secs(2));
-        world.origin.breaks(if self.a_fails { Breaks::Unreachable } else { Breaks::No });
+        world.origin.fail_with(if self.a_fails { OriginFault::Unreachable } else { OriginFault::No });
         let key = world.enqueue(PAGE).await;
         let clock = StoppedClock::new(&world);
         let a = world.sandbox_on(Make::default(), clock.clock());
@@ -181,7 +181,7 @@ impl Pair {
         let b = world.sandbox().await;
         self.run_b(&world, &b, same_event).await;
         world.origin.content("four");
-        world.origin.breaks(Breaks::No);
+        world.origin.fail_with(OriginFault::No);
         pause(AFTER_B_S).await;
         let before = Stored::of(&world, &key).await;
         let received_before = versions_received(&world);
@@ -221,7 +221,7 @@ impl Pair {
 
     async fn run_b(self, world: &World, b: &Sandbox, same_event: aws_lambda_events::event::sqs::SqsEvent) {
         world.origin.content(if self.ends == Ends::Unchanged { "one" } else { "three" });
-        world.origin.breaks(if self.ends == Ends::Failure { Breaks::Unreachable } else { Breaks::No });
+        world.origin.fail_with(if self.ends == Ends::Failure { OriginFault::Unreachable } else { OriginFault::No });
         if self.ends == Ends::Foreign {
             let attempt = Attempt { lease_s: 30, render: Duration::from_secs(2), crash: CrashPoint::Never };
             assert_eq!(publish(world, PAGE, attempt, || "three".to_owned()).await, Ended::Published);

@@ -13,7 +13,7 @@ use super::{Freeze, InvokeError};
 pub(super) struct Event {
     pub(super) id: String,
     pub(super) body: Bytes,
-    pub(super) time_out: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// Receives the response to an event.
@@ -27,7 +27,7 @@ pub(super) struct Sandbox {
     pub(super) generation: u64,
     pub(super) freeze: Freeze,
     frozen: bool,
-    pub(super) time_out: Duration,
+    pub(super) timeout: Duration,
     pub(super) connections: u64,
     pub(super) polls: u64,
     /// Whether this process has polled yet.
@@ -44,7 +44,7 @@ impl Default for Sandbox {
             generation: 0,
             freeze: Freeze::Never,
             frozen: false,
-            time_out: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
             connections: 0,
             polls: 0,
             started: false,

@@ -87,7 +87,7 @@ fn event_response(event: Event) -> Response<Full<Bytes>> {
     let headers = response.headers_mut();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // Wall-clock time, as on Lambda: a function subtracts its own clock from it.
-    let deadline = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + event.time_out;
+    let deadline = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + event.timeout;
     headers.insert("lambda-runtime-deadline-ms", HeaderValue::from(deadline.as_millis() as u64));
     headers.insert("lambda-runtime-invoked-function-arn", HeaderValue::from_static(ARN));
     let hex = event.id.replace('-', "");
@@ -139,7 +139,7 @@ mod tests {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
         let before = now();
         let id = "3f2a9c64-0000-4000-8000-000000000000".to_owned();
-        let response = event_response(Event { id, body: Bytes::new(), time_out: Duration::from_secs(3) });
+        let response = event_response(Event { id, body: Bytes::new(), timeout: Duration::from_secs(3) });
         let header = |name: &str| response.headers().get(name).unwrap().to_str().unwrap();
         let deadline: u64 = header("lambda-runtime-deadline-ms").parse().unwrap();
         assert!((before + 3_000..=now() + 3_000).contains(&deadline));

@@ -68,8 +68,8 @@ impl Shared {
         });
     }
 
-    pub(super) fn set_time_out(&self, time_out: Duration) {
-        self.change(|sandbox| sandbox.time_out = time_out);
+    pub(super) fn set_timeout(&self, timeout: Duration) {
+        self.change(|sandbox| sandbox.timeout = timeout);
     }
 
     pub(super) fn resume(&self) {
@@ -96,14 +96,14 @@ impl Shared {
             sandbox.process.clone()?;
             let (responder, receiver) = oneshot::channel();
             let id = Uuid::new_v4().to_string();
-            sandbox.queue.push_back((Event { id: id.clone(), body, time_out: sandbox.time_out }, responder));
+            sandbox.queue.push_back((Event { id: id.clone(), body, timeout: sandbox.timeout }, responder));
             Ok((id, receiver))
         })
     }
 
     /// Waits until an event has timed out. Its time begins when it is delivered.
     pub(super) async fn timed_out(&self, id: &str, init_limit: Duration) -> InvokeError {
-        let limit = self.0.borrow().time_out;
+        let limit = self.0.borrow().timeout;
         let mut changes = self.0.subscribe();
         if tokio::time::timeout(init_limit, changes.wait_for(|sandbox| sandbox.started)).await.is_err() {
             return InvokeError::TimedOut { doing: "start", limit: init_limit };

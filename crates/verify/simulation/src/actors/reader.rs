@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use everfresh_core::clients::ClientTimeouts;
-use everfresh_serve::request::Request;
+use everfresh_serve::http::request::Request;
 use everfresh_serve::{Served, Server, Settings};
 
 use super::pause;
@@ -44,14 +44,14 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
             headers: vec![("host".to_owned(), host)],
             ..Request::default()
         };
-        let Served { reply, wish } = server.serve(&request).await;
+        let Served { reply, enqueue } = server.serve(&request).await;
         sim.count_read();
         let name = page.to_string();
         sim.checker.read(&name, reply.status, &reply.body, served_pages.contains(&name));
         if reply.status == 200 {
             served_pages.insert(name);
         }
-        server.finish(wish).await;
+        server.finish(enqueue).await;
     }
 }
 

@@ -117,13 +117,13 @@ async fn invoke(
     // The runtime cannot stop the timers of one sandbox. Timers that must not run during the freeze
     // are longer by the freeze, while the deadline, which is read from the clock at the start,
     // stays.
-    let mut time_left = sim.profile.time_out();
+    let mut time_left = sim.profile.timeout();
     if stopped != Stopped::Nothing {
         sandbox.clock.step(-frozen_ms);
         time_left += frozen;
     }
     let invocation = FaultyInvocation::new(sandbox.worker.handle(event, time_left), fault, on_moment);
-    tokio::time::timeout(sim.profile.time_out() + frozen, invocation).await.ok().flatten()
+    tokio::time::timeout(sim.profile.timeout() + frozen, invocation).await.ok().flatten()
 }
 
 /// Steps the wall clock at some awaits, with a bounded error.

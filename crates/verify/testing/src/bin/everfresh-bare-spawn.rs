@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
-use everfresh_serve::event::{HttpAnswer, HttpEvent};
+use everfresh_serve::lambda::event::{HttpAnswer, HttpEvent};
 use everfresh_serve::{Settings, build};
 use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 
@@ -17,8 +17,8 @@ async fn main() -> Result<(), Error> {
         let server = server.clone();
         async move {
             let served = server.serve(&event.payload.into()).await;
-            if let Some(wish) = served.wish {
-                tokio::spawn(async move { server.ask(wish).await });
+            if let Some(enqueue) = served.enqueue {
+                tokio::spawn(async move { server.enqueue(enqueue).await });
             }
             Ok::<_, Error>(HttpAnswer::from(served.reply))
         }

@@ -35,14 +35,14 @@ pub struct TemplateProcess {
 }
 
 impl TemplateProcess {
-    /// The running executable, whose `main` begins with [`TemplateProcess::entered`].
+    /// The running executable, whose `main` begins with [`TemplateProcess::run_if_requested`].
     pub fn own() -> io::Result<Self> {
         // The link resolves to the running program even after a build has replaced its file.
         let link = PathBuf::from("/proc/self/exe");
         Ok(Self { program: if link.exists() { link } else { std::env::current_exe()? } })
     }
 
-    /// Another executable whose `main` begins with [`TemplateProcess::entered`].
+    /// Another executable whose `main` begins with [`TemplateProcess::run_if_requested`].
     pub fn at(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into() }
     }
@@ -50,7 +50,7 @@ impl TemplateProcess {
     /// If this process was started as a template process: renders one page and returns the exit
     /// code. Must be called first in `main`: a template process needs no logger, runtime or AWS
     /// client.
-    pub fn entered() -> Option<ExitCode> {
+    pub fn run_if_requested() -> Option<ExitCode> {
         let is_template_process = std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT);
         is_template_process.then(|| if run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
