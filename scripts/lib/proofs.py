@@ -31,7 +31,7 @@ SUITES = [("Redelivery completes what a crash interrupted, with one commit per r
            ["hosts", "keys", "requests", "previews"]),
           ("The HTTP trigger accepts only requests that are signed, recent and not replayed", ["trigger", "trigger_attacks"]),
           ("Double sends are one message, retried sends one request, and no change is lost",
-           ["double_fires", "retries", "batches", "sending"])]
+           ["deduplication", "retries", "batches", "sending"])]
 
 
 class Proof:

@@ -100,7 +100,7 @@ struct Attempt {
 /// The published version as an attempt knows it: its notification may be pending.
 enum Published {
     /// As read or committed by this attempt; `None` if nothing is published.
-    Seen(Option<Meta>),
+    Seen(Option<Box<Meta>>),
     /// The request was completed by a commit that may be newer than the attempt's lookup.
     Outdated,
     /// Not known, and not needed: the attempt left the request to another worker, to a later
@@ -114,7 +114,8 @@ impl Attempt {
     }
 
     fn saw(outcome: Outcome, meta: Option<Meta>) -> Self {
-        let published = if outcome == Outcome::Replayed { Published::Outdated } else { Published::Seen(meta) };
+        let published =
+            if outcome == Outcome::Replayed { Published::Outdated } else { Published::Seen(meta.map(Box::new)) };
         Self { outcome, published, claimed: false }
     }
 }

@@ -96,7 +96,7 @@ impl Regenerator {
             Published::Seen(meta) => meta,
             Published::Outdated => {
                 reached(Branch::ReplayLooksAgain);
-                self.ledger.lookup(&job.resolved.page).await?.meta
+                self.ledger.lookup(&job.resolved.page).await?.meta.map(Box::new)
             }
             Published::Unknown => None,
         };
