@@ -47,7 +47,8 @@ pub(crate) struct TargetArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run Everfresh on this machine: local DynamoDB, S3 and SQS, worker, HTTP server and a demo site
+    /// Run Everfresh on this machine: local DynamoDB, S3 and SQS, worker, HTTP server and a demo
+    /// site
     Dev(DevArgs),
     /// Enqueue a request to regenerate a page, or to make all pages with a tag stale
     Enqueue(EnqueueArgs),
@@ -77,7 +78,8 @@ pub(crate) struct DevArgs {
     #[arg(long)]
     pub(crate) fresh: bool,
 
-    /// Render every path from this origin server instead of the demo site, for example http://127.0.0.1:8080
+    /// Render every path from this origin server instead of the demo site, for example
+    /// http://127.0.0.1:8080
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     pub(crate) origin: Option<String>,
 

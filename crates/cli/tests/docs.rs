@@ -89,7 +89,8 @@ impl Page {
         rows
     }
 
-    /// The same by name: what each row says in its second cell, under each name that its first cell has in code.
+    /// The same by name: what each row says in its second cell, under each name that its first cell
+    /// has in code.
     fn named(&self, heading: &str) -> BTreeMap<String, Vec<String>> {
         let mut named = BTreeMap::new();
         for row in self.table(heading) {
@@ -188,8 +189,9 @@ impl Function {
         variables
     }
 
-    /// What it makes of these variables, beside those that are required. A second reading with a deadline that is too short shows
-    /// the timeout too, which is kept nowhere but named in the error.
+    /// What it makes of these variables, beside those that are required. A second reading with a
+    /// deadline that is too short shows the timeout too, which is kept nowhere but named in the
+    /// error.
     fn seen(&self, documented: &BTreeMap<String, Vec<String>>, set: &[(&str, &str)]) -> [String; 2] {
         let with = |more: &[(&str, &str)]| {
             let read = (self.read)(&|variable: &str| {
@@ -470,8 +472,8 @@ fn missing_tool(page: &Page) -> Option<&'static str> {
     TOOLS.into_iter().find(|tool| commands.iter().any(|step| step.command.contains(tool)) && missing(tool))
 }
 
-/// Whether the words of a line are those that a page shows. A shown word with a digit or `…` in it stands for any word, and `…`
-/// alone for any number of them.
+/// Whether the words of a line are those that a page shows. A shown word with a digit or `…` in it
+/// stands for any word, and `…` alone for any number of them.
 fn shows(shown: &[&str], printed: &[&str]) -> bool {
     match (shown, printed) {
         ([], []) => true,

@@ -231,7 +231,7 @@ impl Regenerator {
             }
             Made::TooEarly { retry_ms } => {
                 reached(Branch::AnswerTooOld);
-                return self.origin_is_stale(job, rights, retry_ms).await;
+                return self.origin_is_stale(job, rights, retry_ms, state.meta).await;
             }
         };
         let passed = match self.gate(job, &state, rendered) {
@@ -246,7 +246,7 @@ impl Regenerator {
             // The same content again claims what it claimed before; other content might be older.
             reached(Branch::AnswerOlderThanPublished);
             if !publication.unchanged {
-                return self.origin_is_stale(job, rights, self.now_ms()).await;
+                return self.origin_is_stale(job, rights, self.now_ms(), state.meta).await;
             }
             publication.meta.source_ms = demand.published_ms;
         }
@@ -317,9 +317,15 @@ impl Regenerator {
         Ok(Attempt::saw(Outcome::Failed { class, next_attempt_ms }, state.meta))
     }
 
-    /// The answer was made before the change. A commit of it would complete the request although its
-    /// content does not show the change.
-    async fn origin_is_stale(&self, job: &Job<'_>, mut rights: Rights, retry_ms: u64) -> Result<Attempt, LedgerError> {
+    /// The answer was made before the change. A commit of it would complete the request although
+    /// its content does not show the change.
+    async fn origin_is_stale(
+        &self,
+        job: &Job<'_>,
+        mut rights: Rights,
+        retry_ms: u64,
+        published: Option<Meta>,
+    ) -> Result<Attempt, LedgerError> {
         let times = rights.claim.answered_stale(self.now_ms());
         let page = job.resolved.page.logged();
         tracing::warn!(%page, times, "origin cache answered for {page} with content older than the change");
@@ -329,7 +335,10 @@ impl Regenerator {
             }
             _ => busy(Busy::OriginStale { until_ms: retry_ms }),
         };
-        self.give_up(rights, outcome).await
+        self.ledger.give_up(rights).await?;
+        // An `expired` request is acked with this outcome, so a pending notification is checked
+        // first.
+        Ok(Attempt::saw(outcome, published))
     }
 
     async fn give_up(&self, rights: Rights, outcome: Outcome) -> Result<Attempt, LedgerError> {

@@ -1,5 +1,5 @@
-//! An HTTP server on a loopback port: the engines for other processes (the CLI, scripts, the AWS CLI
-//! with `--endpoint-url`), or any other handler. Callers of the engines must pass the checks in
+//! An HTTP server on a loopback port: the engines for other processes (the CLI, scripts, the AWS
+//! CLI with `--endpoint-url`), or any other handler. Callers of the engines must pass the checks in
 //! `callers`.
 
 mod callers;

@@ -26,8 +26,8 @@ pub const STORED: [&str; 14] = [
 const REPEATABLE: [&str; 4] =
     ["content-security-policy", "content-security-policy-report-only", "link", "x-robots-tag"];
 
-/// Limit of the stored headers in bytes, names and values together. META, which stores them, has its
-/// own limit of 400 KB.
+/// Limit of the stored headers in bytes, names and values together. META, which stores them, has
+/// its own limit of 400 KB.
 pub const MAX_STORED_BYTES: usize = 16 * 1024;
 
 /// Why a page's headers cannot be stored.

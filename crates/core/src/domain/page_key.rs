@@ -4,10 +4,10 @@
 //!
 //! The cache key is the page's [`CanonicalPath`]: path and query as ASCII bytes, from the leading
 //! `/` to the end, and nothing else: no tenant, no host, no separator, no newline. The page hash is
-//! the SHA-256 of those bytes, written as 64 lower-case hex digits:
-//! `printf %s '/products/42?color=red' | sha256sum`. The tenant is not hashed: it is a prefix of the
-//! partition key and of the object key. `vectors/page_keys.json` holds examples for other languages,
-//! and a test keeps them true.
+//! the SHA-256 of those bytes, written as 64 lower-case hex digits: `printf %s
+//! '/products/42?color=red' | sha256sum`. The tenant is not hashed: it is a prefix of the partition
+//! key and of the object key. `vectors/page_keys.json` holds examples for other languages, and a
+//! test keeps them true.
 
 use std::fmt;
 use std::str::FromStr;

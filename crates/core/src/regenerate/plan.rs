@@ -44,8 +44,8 @@ struct Judged {
 }
 
 impl Regenerator {
-    /// Whether the request needs a render. Writes nothing, except for a `changed` request of a pinned
-    /// page.
+    /// Whether the request needs a render. Writes nothing, except for a `changed` request of a
+    /// pinned page.
     pub(super) async fn plan(&self, job: &Job<'_>, state: &PageState) -> Result<Plan, LedgerError> {
         let judged = self.judge(job, state).await?;
         match judged.coverage {
@@ -142,8 +142,8 @@ impl Regenerator {
         Ok(Judged { coverage, freshness, invalidations })
     }
 
-    /// The watermarks of the page's tags and prefixes. Coverage of a `changed` request does not depend
-    /// on them, so it does not read them.
+    /// The watermarks of the page's tags and prefixes. Coverage of a `changed` request does not
+    /// depend on them, so it does not read them.
     async fn invalidations(&self, job: &Job<'_>, state: &PageState) -> Result<Invalidations, LedgerError> {
         let Some(meta) = state.meta.as_ref().filter(|_| job.request.reason != Reason::Changed) else {
             return Ok(Invalidations::default());
@@ -172,7 +172,8 @@ impl Regenerator {
         })
     }
 
-    /// HEALTH of a pinned page records that a change is waiting; unpinning then regenerates the page.
+    /// HEALTH of a pinned page records that a change is waiting; unpinning then regenerates the
+    /// page.
     async fn pinned(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let wanted_recorded = match job.request.reason {
             Reason::Changed => self.ledger.record_wanted(&job.resolved.page, job.newest_sent_ms).await?,
@@ -195,8 +196,8 @@ impl Regenerator {
         }
     }
 
-    /// The next version's `source_ms`. A worker that cannot bound its clock's error claims only what
-    /// AWS itself dated: the newest message in hand was sent before this render began.
+    /// The next version's `source_ms`. A worker that cannot bound its clock's error claims only
+    /// what AWS itself dated: the newest message in hand was sent before this render began.
     pub(super) fn source_ms(&self, job: &Job<'_>) -> u64 {
         self.bounded_now_ms().map_or(job.newest_sent_ms, |now_ms| now_ms.max(job.newest_sent_ms))
     }
