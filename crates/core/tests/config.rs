@@ -274,7 +274,7 @@ fn tag_message_needs_no_route() {
 fn message_that_cannot_be_handled_is_rejected_with_its_reason() {
     let config = sample();
     let cases = [
-        (Message::path("nobody", "/"), RejectReason::UnknownTenant),
+        (Message::path("unknown", "/"), RejectReason::UnknownTenant),
         (Message::path("acme#CACHE#x", "/"), RejectReason::UnknownTenant),
         (Message::path("acme", "/a/../b"), RejectReason::BadPath),
         (Message::path("globex", "/nowhere"), RejectReason::NoRoute),

@@ -42,14 +42,14 @@ pub enum RecordError {
     #[error("attribute `{}` is not {}, the version that this worker supports", attributes::CONTRACT, message::VERSION)]
     Contract,
     #[error("the record has no body")]
-    NoBody,
+    MissingBody,
 }
 
 impl RecordError {
     /// The reason attached to the message in the dead-letter queue.
     pub fn reason(&self) -> RejectReason {
         match self {
-            Self::Message(_) | Self::Contract | Self::NoBody => RejectReason::BadMessage,
+            Self::Message(_) | Self::Contract | Self::MissingBody => RejectReason::BadMessage,
             Self::Request(error) => error.reject_reason(),
         }
     }
@@ -73,7 +73,7 @@ impl<'c> Record<'c> {
         let message_id = raw.message_id.filter(|id| !id.is_empty()).ok_or(MissingMessageId)?;
         let number = |name: &str| raw.attributes.get(name).and_then(|text| text.parse::<u64>().ok());
         let message = match &raw.body {
-            None => Err(RecordError::NoBody),
+            None => Err(RecordError::MissingBody),
             Some(body) => Message::parse(body.as_bytes()).map_err(RecordError::from),
         };
         let explicit_key = message.as_ref().ok().and_then(|message| message.idempotency_key.clone());

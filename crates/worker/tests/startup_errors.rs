@@ -60,7 +60,7 @@ fn forbidden_origin_is_named_with_the_setting_that_allows_it() {
     for (address, named) in [
         ("10.0.0.5", "private_network = true"),
         ("127.0.0.1:9001", "`everfresh dev`"),
-        ("169.254.169.254", "no origin is ever asked there"),
+        ("169.254.169.254", "requests there are never allowed"),
     ] {
         let render = format!("render = {{ http = \"http://{address}\" }}");
         fs::write(&file, format!("[tenant.acme]\nhosts = [\"a.example\"]\n{render}\n")).unwrap();

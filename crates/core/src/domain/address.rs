@@ -149,7 +149,7 @@ fn advice(class: AddressClass) -> &'static str {
     match class {
         Private => "allowed only if the tenant's render says private_network = true",
         Loopback => "allowed only in `everfresh dev`",
-        Never | Public => "no origin is ever asked there",
+        Never | Public => "requests there are never allowed",
     }
 }
 
