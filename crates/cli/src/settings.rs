@@ -142,6 +142,6 @@ mod tests {
             assert!(error.starts_with(&format!("{variable}: ")), "{error}");
         }
         let error = read(&[("EVERFRESH_VISIBILITY_MS", "1000")]).unwrap_err().to_string();
-        assert!(error.contains("visibility (1000 ms)"), "{error}");
+        assert!(error.contains("EVERFRESH_VISIBILITY_MS (1000)"), "{error}");
     }
 }

@@ -175,7 +175,7 @@ branches! {
 
     // notify
     /// A completed request reads the page again for a pending notification of its own.
-    ReplayLooksAgain = "replay-looks-again",
+    ReplayRereads = "replay-rereads",
     /// The pending notification is another request's, whose worker may still send it.
     NotifyLeftToOther = "notify-left-to-other",
     /// The request's own notification is sent.

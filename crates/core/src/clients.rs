@@ -1,7 +1,7 @@
 //! The one place that builds SDK clients.
 //!
 //! All three clients share one HTTP client, so they share one connection pool, and carry explicit
-//! time-outs: the SDK's own default is a connect time-out only, under which a dead dependency would
+//! timeouts: the SDK's own default is a connect timeout only, under which a dead dependency would
 //! hold an invocation until Lambda kills it. Retries are the SDK's (standard mode, jittered). Above
 //! it only what the SDK does not retry is sent again: a cancelled transaction, and an upload that
 //! met another one.

@@ -30,7 +30,7 @@
 //! goes before `{*rest}`. The order in the file does not matter, and two patterns that match the
 //! same paths are refused.
 
-mod accept;
+mod accept_message;
 mod duration;
 mod http_origin;
 mod jitter;
@@ -45,7 +45,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-pub use self::accept::{AcceptError, Accepted};
+pub use self::accept_message::{AcceptError, Accepted};
 pub use self::duration::{Duration, DurationError};
 pub use self::http_origin::HttpOrigin;
 pub use self::jitter::jittered;

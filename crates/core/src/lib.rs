@@ -5,18 +5,19 @@
 //! | Where | What |
 //! |---|---|
 //! | [`domain`] | what a page is, when it is fresh, when a request is covered: pure, no clock, no I/O |
-//! | [`config`] | `everfresh.toml`, from a message to a request, and the ladder of time-outs |
+//! | [`config`] | `everfresh.toml`, from a message to a request, and the ladder of timeouts |
 //! | [`regenerate`] | the protocol: from a request to a published page |
 //! | [`ledger`] | the DynamoDB side: claim, acquire, renew, commit, fail, invalidate, pin, roll back, purge |
 //! | [`artifacts`] | the S3 side: upload, download |
-//! | [`clients`] | the one place that builds SDK clients: shared HTTP client, time-outs, retries, endpoint |
+//! | [`clients`] | the one place that builds SDK clients: shared HTTP client, timeouts, retries, endpoint |
 //! | [`aws_error`] | an AWS SDK's error as the source of one of ours |
 //! | [`aws_time`] | AWS's clock, estimated from its responses, with a bound of the error |
 //! | [`branches`] | the protocol's branches by name, for a simulation to count |
-//! | [`chance`] | random tokens and ids that no other process draws |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
 //! | [`metrics`] | every metric by its name, in the embedded metric format |
+//! | [`notifier`] | CloudFront, EventBridge and SNS, after a page is published |
+//! | [`random`] | random tokens and ids that no other process draws |
 //! | [`render`] | the one trait: where pages come from |
 //! | [`environment`] | a function's variables, each refused by its name |
 //! | [`stack`] | the names of what a deployment consists of |
@@ -29,7 +30,7 @@
 //!   sent is published, or the page is pinned and records the request, or the request is in the
 //!   dead-letter queue; all this up to ε of AWS's time. When a request by tag is acked, the tag's
 //!   watermark is written. `expired` and `prewarm` may also be acked while the page cools down or
-//!   is pinned.
+//!   is pinned, or if a cache at the origin has only older content.
 //! - **I2** A page's commits form one line: each replaces exactly the row it saw. Version ids grow
 //!   along it, except across a foreign row.
 //! - **I3** A request leads to at most one commit, as long as its record lives.
@@ -43,7 +44,6 @@ pub mod artifacts;
 pub mod aws_error;
 pub mod aws_time;
 pub mod branches;
-pub mod chance;
 pub mod clients;
 pub mod clock;
 pub mod config;
@@ -53,6 +53,7 @@ pub mod ledger;
 pub mod logs;
 pub mod metrics;
 pub mod notifier;
+pub mod random;
 pub mod regenerate;
 pub mod render;
 pub mod stack;

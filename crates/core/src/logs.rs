@@ -35,7 +35,7 @@ impl Format {
 
 /// The exit code of a function's process; `what` is its display name. The error is logged on one
 /// line: only the log says why a function did not start.
-pub fn ended<E: std::fmt::Display>(what: &str, result: Result<(), E>) -> ExitCode {
+pub fn exit_code<E: std::fmt::Display>(what: &str, result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -35,7 +35,8 @@ pub const BUSY: Metric = count("busy");
 pub const LOCK_CONTENTION: Metric = count("lock_contention");
 /// Of `busy`: the sender computed another page than the worker.
 pub const CONFIGURATION_SKEW: Metric = count("configuration_skew");
-/// Of `busy`: the page is published, but CDN or subscribers have not been notified yet.
+/// Of `busy`: the page is published or the tag invalidated, but CDN or subscribers have not been
+/// notified yet.
 pub const NOTIFICATIONS_PENDING: Metric = count("notifications_pending");
 /// Sent so close to the published render that their order cannot be decided.
 pub const TOO_CLOSE: Metric = count("too_close");
@@ -78,7 +79,8 @@ pub const PANICS: Metric = count("panics");
 pub const MEMORY_HITS: Metric = count("memory_hits");
 /// Regenerations that readers enqueued.
 pub const ENQUEUED: Metric = count("enqueued");
-/// Regenerations that were not enqueued because this instance has just enqueued them.
+/// Regenerations that were not enqueued because this instance has just enqueued them, or because
+/// sends to SQS are suspended after a failure.
 pub const ENQUEUES_SUPPRESSED: Metric = count("enqueues_suppressed");
 /// Regenerations that were not enqueued because of the rate limit.
 pub const ENQUEUES_LIMITED: Metric = count("enqueues_limited");
@@ -90,11 +92,11 @@ pub const TRIGGERS_UNSIGNED: Metric = count("triggers_unsigned");
 pub const TRIGGERS_LIMITED: Metric = count("triggers_limited");
 /// Bodies that META points at and the bucket does not have.
 pub const BODIES_LOST: Metric = count("bodies_lost");
-/// Reads of a page for which DynamoDB was unavailable.
+/// Reads of a page and trigger requests for which a DynamoDB call failed.
 pub const DYNAMODB_OUTAGE: Metric = count("dynamodb_outage");
-/// Reads of a page for which S3 was unavailable.
+/// Reads of a page for which an S3 call failed.
 pub const S3_OUTAGE: Metric = count("s3_outage");
-/// Requests of readers that SQS did not take.
+/// Messages of readers and trigger requests that could not be sent to SQS.
 pub const SQS_OUTAGE: Metric = count("sqs_outage");
 /// How long a page had been stale when it was served; 0 if it was fresh.
 pub const STALENESS: Metric = Metric { name: "staleness", unit: "Milliseconds" };

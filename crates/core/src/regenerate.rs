@@ -7,23 +7,23 @@
 //! |---|---|
 //! | `plan` | lookup: does the request need a render, and what must the render show |
 //! | `render` | render and gate |
-//! | `keep` | renews the lease meanwhile |
+//! | `keep_lease` | renews the lease meanwhile |
 //! | `publication` | the next version's row |
 //! | `notify` | CloudFront and subscribers, after the commit; how a notification survives a crash |
 //! | `settle` | the record of a request that another version covers |
-//! | `tag` | requests by tag, which render nothing |
+//! | `invalidate_tag` | requests by tag, which render nothing |
 
-mod keep;
+mod invalidate_tag;
+mod keep_lease;
 mod notify;
 mod plan;
 mod publication;
 mod render;
 mod settle;
-mod tag;
 
 use std::sync::Arc;
 
-use self::keep::{Kept, keep_lease};
+use self::keep_lease::{Kept, keep_lease};
 use self::notify::NotifyBackoff;
 use self::plan::Plan;
 use crate::artifacts::Artifacts;
@@ -54,7 +54,7 @@ pub struct Regenerator {
     notify_backoff: NotifyBackoff,
 }
 
-/// The numbers of a deployment.
+/// The limits of a deployment, from the worker's environment.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub ladder: Ladder,
@@ -84,39 +84,43 @@ pub struct Job<'a> {
     pub deadline_ms: u64,
     /// Whether an earlier delivery may have left a record.
     pub has_record: bool,
-    /// Objects that readers found missing. If the published one is among them, the same content is
-    /// uploaded again.
-    pub lost: &'a [&'a str],
+    /// Keys of objects that readers did not find in S3. If the published one is among them, the same
+    /// content is uploaded again.
+    pub missing_objects: &'a [&'a str],
 }
 
 /// How an attempt ended, and what it knows of the published version.
 struct Attempt {
     outcome: Outcome,
     published: Published,
-    /// Whether the attempt wrote the request's record.
-    claimed: bool,
+    /// The request turned out to be covered after the attempt had written its record, which `settle`
+    /// must complete.
+    must_settle: bool,
 }
 
 /// The published version as an attempt knows it: its notification may be pending.
 enum Published {
     /// As read or committed by this attempt; `None` if nothing is published.
     Seen(Option<Box<Meta>>),
-    /// The request was completed by a commit that may be newer than the attempt's lookup.
-    Outdated,
+    /// The request was completed by a commit that may be newer than the attempt's lookup, so the
+    /// page must be read again.
+    ReadAgain,
     /// Not known, and not needed: the attempt left the request to another worker, to a later
     /// delivery or to the dead-letter queue.
     Unknown,
 }
 
 impl Attempt {
-    fn ended(outcome: Outcome) -> Self {
-        Self { outcome, published: Published::Unknown, claimed: false }
+    /// An attempt after which no notification has to be checked.
+    fn without_published(outcome: Outcome) -> Self {
+        Self { outcome, published: Published::Unknown, must_settle: false }
     }
 
-    fn saw(outcome: Outcome, meta: Option<Meta>) -> Self {
+    /// An attempt that read or published `meta`, whose notification may be pending.
+    fn with_published(outcome: Outcome, meta: Option<Meta>) -> Self {
         let published =
-            if outcome == Outcome::Replayed { Published::Outdated } else { Published::Seen(meta.map(Box::new)) };
-        Self { outcome, published, claimed: false }
+            if outcome == Outcome::Replayed { Published::ReadAgain } else { Published::Seen(meta.map(Box::new)) };
+        Self { outcome, published, must_settle: false }
     }
 }
 
@@ -155,7 +159,7 @@ impl Regenerator {
                     key = scrub::key(job.request.key.as_str()),
                     table = self.ledger.table(),
                     %error,
-                    "regeneration of {page} in table {} failed: {error}",
+                    "regeneration of {page} in table {} failed; the message will be retried: {error}",
                     self.ledger.table()
                 );
                 match error {
@@ -171,7 +175,7 @@ impl Regenerator {
     /// attempt → notify → settle.
     async fn attempt_and_notify(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let attempt = self.attempt(job).await?;
-        let has_record = job.has_record || attempt.claimed;
+        let has_record = job.has_record || attempt.must_settle;
         let outcome = self.notify(job, attempt).await?;
         Ok(self.settle(&Job { has_record, ..*job }, outcome).await)
     }
@@ -180,40 +184,40 @@ impl Regenerator {
     async fn attempt(&self, job: &Job<'_>) -> Result<Attempt, LedgerError> {
         let page = &job.resolved.page;
         let state = self.ledger.lookup(page).await?;
-        let demand = match self.plan(job, &state).await? {
-            Plan::Render(demand) => demand,
-            Plan::Ends(outcome) => return Ok(Attempt::saw(outcome, state.meta)),
+        let needs = match self.plan(job, &state).await? {
+            Plan::Render(needs) => needs,
+            Plan::NoRender(outcome) => return Ok(Attempt::with_published(outcome, state.meta)),
         };
         let mut claim = match self.ledger.claim(page, self.claim_terms(job)).await? {
             ClaimOutcome::Won(claim) => claim,
-            ClaimOutcome::Replayed => return Ok(Attempt::saw(Outcome::Replayed, state.meta)),
-            ClaimOutcome::Busy { until_ms } => return Ok(Attempt::ended(busy(Busy::Claim { until_ms }))),
-            ClaimOutcome::Rejected(reason) => return Ok(Attempt::ended(Outcome::Rejected { reason })),
+            ClaimOutcome::Replayed => return Ok(Attempt::with_published(Outcome::Replayed, state.meta)),
+            ClaimOutcome::Busy { until_ms } => return Ok(Attempt::without_published(busy(Busy::Claim { until_ms }))),
+            ClaimOutcome::Rejected(reason) => return Ok(Attempt::without_published(Outcome::Rejected { reason })),
         };
-        // A sandbox that was frozen meanwhile would only block the worker that has the claim by
-        // now.
+        // Lambda may have frozen the sandbox past the deadline. Another worker may have taken the
+        // claim over by now, and a lease taken here would only block it.
         if self.time_left_ms(job) == 0 {
             reached(Branch::NoTimeAfterClaim);
             self.ledger.give_back(claim).await?;
-            return Ok(Attempt::ended(busy(Busy::NoTime)));
+            return Ok(Attempt::without_published(busy(Busy::NoTime)));
         }
         let mut lease = match self.ledger.acquire(page, self.settings.ladder.lease_ms).await {
             Ok(Acquire::Granted(lease)) => lease,
             Ok(Acquire::Held { until_ms }) => {
                 self.ledger.give_back(claim).await?;
-                return Ok(Attempt::ended(busy(Busy::Lease { until_ms })));
+                return Ok(Attempt::without_published(busy(Busy::Lease { until_ms })));
             }
             Err(error) => {
-                // Nothing was attempted, so nothing counts. Best effort: a claim that stays
-                // expires.
+                // The claim is given back, so that this does not count as an attempt. If that fails
+                // too, the claim expires.
                 let _ = self.ledger.give_back(claim).await;
                 return Err(error);
             }
         };
         claim.reached(Stage::Leased, self.now_ms());
-        // Before the render begins to read: this version does not claim to show any later change.
+        // Taken before the render reads anything: the version covers no change after this moment.
         let (source_ms, began_ms) = (self.source_ms(job), self.bounded_now_ms());
-        let render = self.render(job, demand.no_cache);
+        let render = self.render(job, needs.no_cache);
         let rendered = keep_lease(&self.ledger, &mut lease, &self.settings.ladder, render).await;
         let rights = Rights { claim, lease };
         let (rendered, mut rights) = match rendered {
@@ -222,7 +226,7 @@ impl Regenerator {
             Kept::LostLease => return self.give_up(rights, busy(Busy::LostLease)).await,
         };
         rights.claim.reached(Stage::Rendered, self.now_ms());
-        let made = made(&rendered, began_ms, demand.not_before_ms, self.now_ms(), rights.claim.stale_answers());
+        let made = made(&rendered, began_ms, needs.not_before_ms, self.now_ms(), rights.claim.stale_answers());
         let (source_ms, cached) = match made {
             Made::Now => (source_ms, false),
             Made::Earlier { source_ms } => {
@@ -242,13 +246,14 @@ impl Regenerator {
             }
         };
         let mut publication = self.publication(job, &state, &passed, source_ms);
-        if cached && demand.may_be_older_than_published(source_ms, self.settings.ladder.epsilon_ms) {
-            // The same content again claims what it claimed before; other content might be older.
+        if cached && needs.may_be_older_than_published(source_ms, self.settings.ladder.epsilon_ms) {
+            // Unchanged content keeps the published version's `source_ms`. Other content might
+            // replace a newer version by an older one.
             reached(Branch::AnswerOlderThanPublished);
             if !publication.unchanged {
                 return self.origin_is_stale(job, rights, self.now_ms(), state.meta).await;
             }
-            publication.meta.source_ms = demand.published_ms;
+            publication.meta.source_ms = needs.published_ms;
         }
         // Upload before commit: a crash in between leaves an orphaned object, never a pointer to
         // nothing (I4).
@@ -256,12 +261,13 @@ impl Regenerator {
             if let Err(error) = self.artifacts.upload(&publication.meta.s3_key, &passed.artifact).await {
                 reached(Branch::UploadFailed);
                 let page = page.logged();
-                tracing::warn!(%page, %error, "upload of {page} to S3 failed: {error}");
+                tracing::warn!(%page, %error, "upload of {page} to S3 failed, nothing was published: {error}");
                 return self.fail(rights, ErrorClass::Upload, state).await;
             }
             rights.claim.reached(Stage::Uploaded, self.now_ms());
         }
-        // Again: the timers of a sandbox that was frozen did not move.
+        // Checked again: while Lambda freezes a sandbox, its timers stand still, so neither the
+        // render's timeout nor the invocation's has fired.
         if self.time_left_ms(job) == 0 {
             reached(Branch::NoTimeToCommit);
             return self.give_up(rights, busy(Busy::NoTime)).await;
@@ -278,7 +284,7 @@ impl Regenerator {
                     Some(version) if publication.unchanged => Outcome::Unchanged { version },
                     version => Outcome::Committed { version },
                 };
-                Ok(Attempt::saw(outcome, Some(publication.meta)))
+                Ok(Attempt::with_published(outcome, Some(publication.meta)))
             }
             Commit::Superseded(rights) => {
                 self.ledger.give_up(rights).await?;
@@ -288,7 +294,12 @@ impl Regenerator {
             Commit::LostClaim(rights) => self.give_up(rights, busy(Busy::Claim { until_ms: self.now_ms() })).await,
             Commit::Unknown(rights, why) => {
                 let page = job.resolved.page.logged();
-                tracing::warn!(%page, why, "commit of {page} got no answer; fencing it by giving up the lease: {why}");
+                tracing::warn!(
+                    %page,
+                    why,
+                    "commit of {page} has an unknown result; giving up the lease, so that it cannot be applied later, and \
+                     retrying the message: {why}"
+                );
                 self.give_up(rights, busy(Busy::Unavailable)).await
             }
         }
@@ -305,8 +316,10 @@ impl Regenerator {
             Coverage::TooClose { .. } => Branch::SupersededTooClose,
         });
         Ok(match coverage {
-            Coverage::Covered => Attempt { claimed: true, ..Attempt::saw(Outcome::AlreadyCovered, state.meta) },
-            Coverage::NotCovered | Coverage::TooClose { .. } => Attempt::ended(Outcome::Superseded),
+            Coverage::Covered => {
+                Attempt { must_settle: true, ..Attempt::with_published(Outcome::AlreadyCovered, state.meta) }
+            }
+            Coverage::NotCovered | Coverage::TooClose { .. } => Attempt::without_published(Outcome::Superseded),
         })
     }
 
@@ -314,11 +327,12 @@ impl Regenerator {
         let health = state.health.after_failure(self.now_ms(), fastrand::u32(..));
         let next_attempt_ms = health.next_attempt_ms.unwrap_or_default();
         self.ledger.fail(rights, class, health).await?;
-        Ok(Attempt::saw(Outcome::Failed { class, next_attempt_ms }, state.meta))
+        Ok(Attempt::with_published(Outcome::Failed { class, next_attempt_ms }, state.meta))
     }
 
-    /// The answer was made before the change. A commit of it would complete the request although
-    /// its content does not show the change.
+    /// The answer came from a cache at the origin, and was made before the change or perhaps before
+    /// the published version. A commit would complete the request without showing the change, or
+    /// replace newer content. Gives up; after [`MAX_STALE_ANSWERS`] a `changed` request is rejected.
     async fn origin_is_stale(
         &self,
         job: &Job<'_>,
@@ -326,10 +340,15 @@ impl Regenerator {
         retry_ms: u64,
         published: Option<Meta>,
     ) -> Result<Attempt, LedgerError> {
-        let times = rights.claim.answered_stale(self.now_ms());
+        let stale_answers = rights.claim.answered_stale(self.now_ms());
         let page = job.resolved.page.logged();
-        tracing::warn!(%page, times, "origin cache answered for {page} with content older than the change");
-        let outcome = match times {
+        tracing::warn!(
+            %page,
+            stale_answers,
+            "a cache at the origin answered for {page} with old content ({stale_answers} times for this request); nothing \
+             was published"
+        );
+        let outcome = match stale_answers {
             MAX_STALE_ANSWERS.. if job.newest_changed_ms.is_some() => {
                 Outcome::Rejected { reason: RejectReason::OriginStale }
             }
@@ -338,12 +357,12 @@ impl Regenerator {
         self.ledger.give_up(rights).await?;
         // An `expired` request is acked with this outcome, so a pending notification is checked
         // first.
-        Ok(Attempt::saw(outcome, published))
+        Ok(Attempt::with_published(outcome, published))
     }
 
     async fn give_up(&self, rights: Rights, outcome: Outcome) -> Result<Attempt, LedgerError> {
         self.ledger.give_up(rights).await?;
-        Ok(Attempt::ended(outcome))
+        Ok(Attempt::without_published(outcome))
     }
 }
 

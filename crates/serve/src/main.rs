@@ -14,7 +14,7 @@ use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     logs::init(logs::Format::detect(), "info");
-    logs::ended("the serving function", run().await)
+    logs::exit_code("the serving function", run().await)
 }
 
 async fn run() -> Result<(), Error> {

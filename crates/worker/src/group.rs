@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use everfresh_core::branches::{Branch, reached};
-use everfresh_core::config::{Accepted, Resolved};
 use everfresh_core::domain::outcome::{Busy, Outcome, RejectReason};
 use everfresh_core::regenerate::{Job, Regenerator};
 use everfresh_enqueue::{Reason, attributes};
@@ -12,7 +11,10 @@ use crate::record::Record;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Invocation {
-    /// Its messages were received at this moment or later, by AWS's clock.
+    /// When it started, by AWS's clock.
+    pub started_ms: u64,
+    /// Its messages were received at this moment or later, by AWS's clock: the event source may have
+    /// collected them for the batching window.
     pub received_ms: u64,
     /// When it ends, by the sandbox's own clock.
     pub deadline_ms: u64,
@@ -29,7 +31,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
     let newest_sent_ms = records.iter().map(|record| record.sent_ms).max().unwrap_or_default();
     let changed = records.iter().filter(|record| is_changed(record));
     let newest_changed_ms = changed.map(|record| record.sent_ms).max();
-    let lost: Vec<&str> = records.iter().filter_map(|record| record.attribute(attributes::LOST)).collect();
+    let missing_objects: Vec<&str> = records.iter().filter_map(|record| record.attribute(attributes::LOST)).collect();
     let mut outcomes = Vec::with_capacity(records.len());
     let mut for_followers = None;
     // Two different requests under one key: the first that is not rejected keeps it.
@@ -40,7 +42,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             outcomes.push(Outcome::Busy { why: Busy::OtherPage });
             continue;
         }
-        let Some((accepted, resolved)) = page_request(record) else {
+        let Some((accepted, resolved)) = record.page_request() else {
             // Only records with a page are grouped.
             outcomes.push(Outcome::Busy { why: Busy::Unavailable });
             continue;
@@ -61,7 +63,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             newest_changed_ms,
             deadline_ms: invocation.deadline_ms,
             has_record: record.receive_count > 1,
-            lost: &lost,
+            missing_objects: &missing_objects,
         };
         if let Some(outcome) = for_followers.as_ref().filter(|outcome| !ends_message(outcome, record)) {
             let covered = *outcome == Outcome::AlreadyCovered;
@@ -104,17 +106,11 @@ fn ends_message(outcome: &Outcome, record: &Record<'_>) -> bool {
 }
 
 fn is_changed(record: &Record<'_>) -> bool {
-    page_request(record).is_some_and(|(accepted, _)| accepted.request.reason == Reason::Changed)
-}
-
-/// The record's request and its page, if it is a request for a page.
-pub fn page_request<'r, 'c>(record: &'r Record<'c>) -> Option<(&'r Accepted<'c>, &'r Resolved<'c>)> {
-    let accepted = record.accepted.as_ref().ok()?;
-    Some((accepted, accepted.resolved.as_ref()?))
+    record.page_request().is_some_and(|(accepted, _)| accepted.request.reason == Reason::Changed)
 }
 
 fn sender_computed_another_page(record: &Record<'_>) -> bool {
-    let Some((_, resolved)) = page_request(record) else { return false };
+    let Some((_, resolved)) = record.page_request() else { return false };
     let page = &resolved.page;
     let differs = record.attribute(attributes::PAGE).is_some_and(|hash| hash != page.hash().to_string());
     if differs {
@@ -122,7 +118,8 @@ fn sender_computed_another_page(record: &Record<'_>) -> bool {
         tracing::warn!(
             message_id = %record.message_id,
             %page,
-            "message {} names another page than this worker computes: sender and worker have different configurations",
+            "message {} names another page than {page}, which this worker computes: sender and worker have different \
+             configurations; the message will be retried",
             record.message_id
         );
     }

@@ -16,7 +16,7 @@ use everfresh_core::regenerate::Regenerator;
 use everfresh_core::stack::Stack;
 use futures::{FutureExt, StreamExt};
 
-use crate::group::{self, Invocation, page_request};
+use crate::group::{self, Invocation};
 use crate::observe::observe;
 use crate::queue::Queues;
 use crate::record::{MissingMessageId, Record};
@@ -58,8 +58,10 @@ impl Worker {
         time_left: Duration,
     ) -> Result<(SqsBatchResponse, Metrics), BatchError> {
         let time = self.regenerator.ledger.time();
+        let started_ms = time.now_ms();
         let invocation = Invocation {
-            received_ms: time.now_ms().saturating_sub(self.regenerator.settings.ladder.batching_window_ms),
+            started_ms,
+            received_ms: started_ms.saturating_sub(self.regenerator.settings.ladder.batching_window_ms),
             deadline_ms: time.local_now_ms().saturating_add(u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX)),
         };
         let queue_arn = event.records.iter().find_map(|record| record.event_source_arn.clone()).unwrap_or_default();
@@ -79,7 +81,7 @@ impl Worker {
     async fn outcomes(&self, records: &[Record<'_>], invocation: Invocation) -> Vec<Outcome> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, record) in records.iter().enumerate() {
-            let name = match page_request(record) {
+            let name = match record.page_request() {
                 Some((_, resolved)) => resolved.page.to_string(),
                 // A record without a page shares nothing with others: a group of its own.
                 None => format!("\0{index}"),
@@ -92,15 +94,26 @@ impl Worker {
             let outcomes = match tokio::time::timeout(self.time_for_work(invocation), work).await {
                 Ok(Ok(outcomes)) => outcomes,
                 Ok(Err(_)) => {
-                    let id = &members[0].message_id;
-                    tracing::error!(message_id = %id, "handling message {id} panicked");
+                    let (resource, messages) = (members[0].logged(), members.len());
+                    tracing::error!(
+                        message_id = %members[0].message_id,
+                        resource,
+                        messages,
+                        "{resource}: the worker panicked; {messages} messages will be retried, and the panic's own line \
+                         before this one has the location"
+                    );
                     vec![Outcome::Busy { why: Busy::Unavailable }; members.len()]
                 }
                 // A service that hangs must not keep the other groups' outcomes from being
                 // reported.
                 Err(_) => {
-                    let id = &members[0].message_id;
-                    tracing::warn!(message_id = %id, "message {id} was still being handled when the invocation ran out of time");
+                    let (resource, messages) = (members[0].logged(), members.len());
+                    tracing::warn!(
+                        message_id = %members[0].message_id,
+                        resource,
+                        messages,
+                        "{resource}: not finished when the invocation ran out of time; {messages} messages will be retried"
+                    );
                     vec![Outcome::Busy { why: Busy::NoTime }; members.len()]
                 }
             };
@@ -119,7 +132,7 @@ impl Worker {
     }
 
     async fn group(&self, members: &[&Record<'_>], invocation: Invocation) -> Vec<Outcome> {
-        if page_request(members[0]).is_some() {
+        if members[0].page_request().is_some() {
             return group::regenerate(&self.regenerator, members, invocation).await;
         }
         let mut outcomes = Vec::with_capacity(members.len());
@@ -138,7 +151,8 @@ impl Worker {
                 Target::Path(_) => Outcome::Busy { why: Busy::Unavailable },
             },
             Err(why) => {
-                tracing::warn!(message_id = %record.message_id, %why, "message {} is rejected: {why}", record.message_id);
+                let id = &record.message_id;
+                tracing::warn!(message_id = %id, %why, "message {id} is invalid and will be rejected: {why}");
                 Outcome::Rejected { reason: why.reason() }
             }
         }
@@ -158,7 +172,7 @@ impl Worker {
         let mut again = Vec::new();
         let mut delays = Vec::new();
         for (record, outcome) in records.iter().zip(&outcomes) {
-            observe(&mut metrics, record, outcome, invocation.received_ms, now_ms);
+            observe(&mut metrics, record, outcome, invocation.started_ms, now_ms);
             let reason = record.accepted.as_ref().map_or(Reason::Changed, |accepted| accepted.request.reason);
             match disposition(outcome, reason, &record.delivery(invocation.received_ms, now_ms)) {
                 Disposition::Ack => {}
@@ -188,26 +202,35 @@ impl Worker {
     }
 
     async fn reject(&self, record: &Record<'_>, reason: RejectReason) -> bool {
-        // Before the message moves: a redrive is recognised by its later sent time.
-        if let Some((accepted, resolved)) = page_request(record)
+        // Recorded before the message moves: a redrive is recognised by its later sent time.
+        let id = &record.message_id;
+        if let Some((accepted, resolved)) = record.page_request()
             && reason != RejectReason::KeyConflict
         {
             let request = &accepted.request;
             let ledger = &self.regenerator.ledger;
             let recorded = ledger.record_rejection(&resolved.page, &request.key, request.request_hash()).await;
             if let Err(error) = recorded {
-                tracing::error!(message_id = %record.message_id, %error, "message {} was not rejected, as its record could not be written: {error}", record.message_id);
+                let page = resolved.page.logged();
+                tracing::error!(
+                    message_id = %id,
+                    %page,
+                    %error,
+                    "{page}: the rejection of message {id} could not be recorded; the message stays in its queue: {error}"
+                );
                 return false;
             }
         }
+        if !self.queues.reject(record, reason).await {
+            return false;
+        }
         tracing::warn!(
-            message_id = %record.message_id,
+            message_id = %id,
             reason = reason.as_str(),
             key = scrub::key(record.key()),
-            "message {} goes to the dead-letter queue: {}",
-            record.message_id,
-            reason.as_str()
+            "message {id} was sent to the dead-letter queue: {}",
+            reason.explain()
         );
-        self.queues.reject(record, reason).await
+        true
     }
 }

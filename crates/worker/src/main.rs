@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn work() -> ExitCode {
     logs::init(logs::Format::detect(), "info");
-    logs::ended("the worker", run().await)
+    logs::exit_code("the worker", run().await)
 }
 
 async fn run() -> Result<(), Error> {

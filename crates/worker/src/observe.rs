@@ -4,11 +4,11 @@ use everfresh_core::domain::outcome::{Busy, Outcome, RejectReason};
 use everfresh_core::domain::scrub;
 use everfresh_core::metrics::{self, Metrics};
 
-use crate::group::page_request;
 use crate::record::{Record, RecordError};
 
-/// Counts and logs what became of a record. `received_ms` is when the invocation began.
-pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, received_ms: u64, now_ms: u64) {
+/// Counts and logs the outcome of a record. `started_ms` is when the invocation started. A rejection
+/// is logged when its message is in the dead-letter queue.
+pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, started_ms: u64, now_ms: u64) {
     metrics.count(metrics::RECEIVED);
     let (metric, duplicate) = match outcome {
         Outcome::Committed { .. } => (metrics::COMMITTED, false),
@@ -56,22 +56,20 @@ pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outc
         | Outcome::Failed { .. }
         | Outcome::Rejected { .. } => {}
     }
-    let page = page_request(record).map(|(_, resolved)| resolved.page.logged().to_string());
-    let about = match (&page, &record.accepted) {
-        (Some(page), _) => page.clone(),
-        (None, Ok(accepted)) => format!("a tag of {}", accepted.request.tenant),
-        (None, Err(_)) => "no page".to_owned(),
-    };
+    let page = record.page_request().map(|(_, resolved)| resolved.page.logged().to_string());
+    let detail = detail(outcome);
+    let in_brackets = detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
     tracing::info!(
         message_id = %record.message_id,
         key = scrub::key(record.key()),
         page,
         reason = record.accepted.as_ref().ok().map(|accepted| accepted.request.reason.as_str()),
         outcome = outcome.as_str(),
-        detail = detail(outcome),
-        duration_ms = now_ms.saturating_sub(received_ms),
+        detail,
+        duration_ms = now_ms.saturating_sub(started_ms),
         since_sent_ms = now_ms.saturating_sub(record.sent_ms),
-        "{} {about}",
+        "{}: {}{in_brackets}",
+        record.logged(),
         outcome.as_str()
     );
 }

@@ -49,7 +49,12 @@ impl Queues {
             Err(error) => {
                 let error = explain(&error);
                 let id = &record.message_id;
-                tracing::error!(message_id = %id, %error, "SQS send to the dead-letter queue failed; message {id} stays in its queue");
+                tracing::error!(
+                    message_id = %id,
+                    reason = reason.as_str(),
+                    %error,
+                    "message {id}: SQS send to the dead-letter queue failed; the message stays in its queue: {error}"
+                );
                 false
             }
         }
@@ -73,16 +78,26 @@ impl Queues {
             match change.set_entries(Some(entries.collect())).send().await {
                 Ok(answer) => {
                     for failure in answer.failed() {
+                        let entry = failure.id().parse().ok().and_then(|index: usize| chunk.get(index));
+                        let id = entry.map_or("", |(record, _)| &record.message_id);
+                        let code = failure.code();
                         tracing::warn!(
-                            code = failure.code(),
-                            "SQS refused a visibility timeout; the message keeps the queue's own"
+                            message_id = id,
+                            code,
+                            "message {id}: SQS refused its visibility timeout ({code}); it is redelivered after the queue's own"
                         );
                     }
                 }
                 Err(error) => {
                     let error = explain(&error);
                     let messages = chunk.len();
-                    tracing::warn!(%error, messages, "SQS visibility change failed; messages keep the queue's own timeout");
+                    tracing::warn!(
+                        queue_url,
+                        messages,
+                        %error,
+                        "SQS visibility change of {messages} messages failed; they are redelivered after the queue's own \
+                         timeout: {error}"
+                    );
                 }
             }
         }

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use aws_lambda_events::event::sqs::{SqsMessage, SqsMessageAttribute};
-use everfresh_core::config::{AcceptError, Accepted, Config};
+use everfresh_core::config::{AcceptError, Accepted, Config, Resolved};
 use everfresh_core::domain::disposition::Delivery;
 use everfresh_core::domain::outcome::RejectReason;
+use everfresh_core::domain::request::Target;
+use everfresh_core::domain::scrub;
 use everfresh_enqueue::{IdempotencyKey, Message, MessageError, attributes, message};
 
 /// An SQS record and the request in it.
@@ -92,6 +94,26 @@ impl<'c> Record<'c> {
             accepted,
             message_id,
         })
+    }
+
+    /// The request and its page, if it is a request for a page.
+    pub fn page_request(&self) -> Option<(&Accepted<'c>, &Resolved<'c>)> {
+        let accepted = self.accepted.as_ref().ok()?;
+        Some((accepted, accepted.resolved.as_ref()?))
+    }
+
+    /// The page or tag, scrubbed for a log; for an invalid message, its id.
+    pub fn logged(&self) -> String {
+        if let Some((_, resolved)) = self.page_request() {
+            return resolved.page.logged().to_string();
+        }
+        match &self.accepted {
+            Ok(Accepted { request, .. }) => match &request.target {
+                Target::Tag(tag) => format!("tag {} of {}", scrub::path(tag.as_str()), request.tenant),
+                Target::Path(path) => format!("{}{}", request.tenant, scrub::path(path.as_str())),
+            },
+            Err(_) => format!("message {}", self.message_id),
+        }
     }
 
     /// The idempotency key that a rejection keeps for a redrive: the request's, or the one attached

@@ -1,4 +1,4 @@
-//! The environment, read once at start. An invalid value is an error that names its variable.
+//! The environment, read once at start. An error names the variables with invalid values.
 
 use everfresh_core::config::Ladder;
 use everfresh_core::domain::gate::MAX_BODY_BYTES;
@@ -112,6 +112,6 @@ mod tests {
     #[test]
     fn inconsistent_timeouts_are_refused() {
         let error = read(&[("EVERFRESH_VISIBILITY_MS", "1000")]).unwrap_err().to_string();
-        assert!(error.contains("visibility (1000 ms)"), "{error}");
+        assert!(error.contains("EVERFRESH_VISIBILITY_MS (1000)"), "{error}");
     }
 }

@@ -72,7 +72,7 @@ fn version(meta: &Item) -> Option<String> {
 
 #[tokio::test(start_paused = true)]
 async fn two_hundred_rounds_with_a_foreign_writer_break_nothing() {
-    let mut chance = fastrand::Rng::with_seed(42);
+    let mut random = fastrand::Rng::with_seed(42);
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     let mut last_version: Option<String> = None;
@@ -80,12 +80,12 @@ async fn two_hundred_rounds_with_a_foreign_writer_break_nothing() {
     for round in 0..200 {
         let content = format!("own {round}");
         world.origin.content(&content);
-        world.origin.takes(Duration::from_secs(chance.u64(0..4)));
-        match chance.u32(0..5) {
+        world.origin.takes(Duration::from_secs(random.u64(0..4)));
+        match random.u32(0..5) {
             // The foreign writer publishes; this covers none of our changes.
             0 | 1 => {
                 if let Some(writer) = ForeignWriter::acquire(&world, 30).await {
-                    pause(chance.u64(0..3)).await;
+                    pause(random.u64(0..3)).await;
                     assert!(writer.commit(&format!("foreign {round}")).await);
                     let meta = world.meta(PAGE).await.unwrap();
                     assert_eq!(version(&meta), None);
@@ -138,7 +138,7 @@ async fn two_hundred_rounds_with_a_foreign_writer_break_nothing() {
         }
         assert!(world.lock(PAGE).await.is_none());
         assert_eq!(world.queued_messages().await, 0);
-        pause(chance.u64(3..10)).await;
+        pause(random.u64(3..10)).await;
     }
     assert!(foreign > 50 && own > 50, "{foreign} foreign and {own} own commits");
     assert!(world.dead_letters().await.is_empty());

@@ -39,7 +39,7 @@ fn start(variables: &[(&str, &str)]) -> String {
 fn invalid_variable_is_named() {
     assert!(start(&[("EVERFRESH_DEPLOY", "seven")]).contains("EVERFRESH_DEPLOY"));
     assert!(start(&[("EVERFRESH_BUCKET", "")]).contains("EVERFRESH_BUCKET is not set"));
-    assert!(start(&[("EVERFRESH_LEASE_MS", "1")]).contains("lease (1 ms)"));
+    assert!(start(&[("EVERFRESH_LEASE_MS", "1")]).contains("EVERFRESH_LEASE_MS (1)"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The ladder of time-outs: which must be longer than which, and why.
+//! The ladder of timeouts: which must be longer than which, and why.
 
 use std::fmt;
 
@@ -25,31 +25,43 @@ pub struct Ladder {
     pub clock_error_ms: u64,
 }
 
-/// A rule of the ladder that is broken. The text names the fields and their values.
+/// A rule of the ladder that is broken. The text names the environment variables and their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rung {
     /// A render that outlives the invocation cannot be recorded as failed.
     #[error(
-        "render_deadline ({render_deadline_ms} ms) must be shorter than function_timeout ({function_timeout_ms} ms)"
+        "EVERFRESH_RENDER_DEADLINE_MS ({render_deadline_ms}) must be less than EVERFRESH_FUNCTION_TIMEOUT_MS \
+         ({function_timeout_ms})"
     )]
     RenderBelowFunction { render_deadline_ms: u64, function_timeout_ms: u64 },
     /// A claim that ends while its owner runs is taken over too early.
-    #[error("function_timeout ({function_timeout_ms} ms) must be shorter than claim_expiry ({claim_expiry_ms} ms)")]
+    #[error(
+        "EVERFRESH_FUNCTION_TIMEOUT_MS ({function_timeout_ms}) must be less than EVERFRESH_CLAIM_EXPIRY_MS \
+         ({claim_expiry_ms})"
+    )]
     FunctionBelowClaim { function_timeout_ms: u64, claim_expiry_ms: u64 },
     /// Otherwise a redelivery would meet the crashed worker's valid claim and wait once more.
-    #[error("claim_expiry ({claim_expiry_ms} ms) must be shorter than visibility ({visibility_ms} ms)")]
+    #[error(
+        "EVERFRESH_CLAIM_EXPIRY_MS ({claim_expiry_ms}) must be less than EVERFRESH_VISIBILITY_MS ({visibility_ms})"
+    )]
     ClaimBelowVisibility { claim_expiry_ms: u64, visibility_ms: u64 },
     /// The event source keeps messages back and tries again while it is throttled.
-    #[error("visibility ({visibility_ms} ms) must be at least 6 × function_timeout + batching_window ({needed_ms} ms)")]
+    #[error(
+        "EVERFRESH_VISIBILITY_MS ({visibility_ms}) must be at least 6 × EVERFRESH_FUNCTION_TIMEOUT_MS + \
+         EVERFRESH_BATCHING_WINDOW_MS ({needed_ms})"
+    )]
     VisibilityTooShort { visibility_ms: u64, needed_ms: u64 },
     /// One lost renewal must not lose the lease.
-    #[error("lease ({lease_ms} ms) must be at least 3 × renew_interval ({renew_interval_ms} ms), which must not be 0")]
+    #[error(
+        "EVERFRESH_LEASE_MS ({lease_ms}) must be at least 3 × EVERFRESH_RENEW_INTERVAL_MS ({renew_interval_ms}), \
+         which must not be 0"
+    )]
     LeaseTooShort { lease_ms: u64, renew_interval_ms: u64 },
     /// To a skewed clock the lease would seem expired.
-    #[error("lease ({lease_ms} ms) must be at least 10 × clock_error ({clock_error_ms} ms)")]
+    #[error("EVERFRESH_LEASE_MS ({lease_ms}) must be at least 10 × EVERFRESH_CLOCK_ERROR_MS ({clock_error_ms})")]
     LeaseWithinSkew { lease_ms: u64, clock_error_ms: u64 },
     /// With a larger error, coverage could not be decided.
-    #[error("epsilon ({epsilon_ms} ms) must be greater than clock_error ({clock_error_ms} ms)")]
+    #[error("EVERFRESH_EPSILON_MS ({epsilon_ms}) must be greater than EVERFRESH_CLOCK_ERROR_MS ({clock_error_ms})")]
     EpsilonTooSmall { epsilon_ms: u64, clock_error_ms: u64 },
 }
 
@@ -62,7 +74,7 @@ impl std::error::Error for LadderError {}
 impl fmt::Display for LadderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rungs: Vec<String> = self.0.iter().map(Rung::to_string).collect();
-        write!(f, "time-outs do not fit together: {}", rungs.join("; "))
+        write!(f, "timeouts do not fit together: {}", rungs.join("; "))
     }
 }
 
@@ -130,14 +142,17 @@ mod tests {
         let fit = Ladder::default();
         type Change = fn(&mut Ladder);
         let cases: [(Change, &str); 8] = [
-            (|l| l.render_deadline_ms = l.function_timeout_ms, "render_deadline (120000 ms)"),
-            (|l| l.claim_expiry_ms = l.function_timeout_ms, "function_timeout (120000 ms)"),
-            (|l| l.claim_expiry_ms = l.visibility_ms, "claim_expiry (725000 ms)"),
-            (|l| l.visibility_ms = 719_999, "6 × function_timeout + batching_window (720000 ms)"),
-            (|l| l.batching_window_ms = 5_001, "visibility (725000 ms)"),
-            (|l| l.lease_ms = 29_999, "lease (29999 ms) must be at least 3 × renew_interval"),
+            (|l| l.render_deadline_ms = l.function_timeout_ms, "EVERFRESH_RENDER_DEADLINE_MS (120000)"),
+            (|l| l.claim_expiry_ms = l.function_timeout_ms, "EVERFRESH_FUNCTION_TIMEOUT_MS (120000) must be less than"),
+            (|l| l.claim_expiry_ms = l.visibility_ms, "EVERFRESH_CLAIM_EXPIRY_MS (725000)"),
+            (
+                |l| l.visibility_ms = 719_999,
+                "6 × EVERFRESH_FUNCTION_TIMEOUT_MS + EVERFRESH_BATCHING_WINDOW_MS (720000)",
+            ),
+            (|l| l.batching_window_ms = 5_001, "EVERFRESH_VISIBILITY_MS (725000)"),
+            (|l| l.lease_ms = 29_999, "EVERFRESH_LEASE_MS (29999) must be at least 3 × EVERFRESH_RENEW_INTERVAL_MS"),
             (|l| l.renew_interval_ms = 0, "must not be 0"),
-            (|l| l.clock_error_ms = 2_000, "epsilon (2000 ms)"),
+            (|l| l.clock_error_ms = 2_000, "EVERFRESH_EPSILON_MS (2000)"),
         ];
         for (change, expected) in cases {
             let mut ladder = fit;

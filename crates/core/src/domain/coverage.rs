@@ -1,4 +1,5 @@
-//! Whether the published version already covers a request. This decides every Ack (I1).
+//! Whether the published version already covers a request, so that it is acked without a render
+//! (I1). [`super::disposition`] lists the other acks.
 //!
 //! A `changed` request is covered only by a render that began to read after the message was sent. A
 //! held lease, a record in status STARTED or a page that is merely fresh prove nothing of the kind.

@@ -40,6 +40,7 @@ fn all_outcomes() -> Vec<Outcome> {
         Busy::NoTime,
         Busy::OtherPage,
         Busy::OlderDeploy,
+        Busy::OriginStale { until_ms },
         Busy::NotificationPending { published: true },
         Busy::Unavailable,
     ] {
@@ -61,7 +62,10 @@ fn may_ack(outcome: &Outcome, reason: Reason) -> bool {
         (outcome, reason),
         (Outcome::Pinned { wanted_recorded: true }, Reason::Changed)
             | (Outcome::Pinned { .. }, Reason::Expired | Reason::Prewarm)
-            | (Outcome::Busy { why: Busy::Cooldown { .. } }, Reason::Expired | Reason::Prewarm)
+            | (
+                Outcome::Busy { why: Busy::Cooldown { .. } | Busy::OriginStale { .. } },
+                Reason::Expired | Reason::Prewarm
+            )
     );
     covered || excused
 }
@@ -101,6 +105,7 @@ fn delays_without_jitter() {
         (Outcome::Busy { why: Busy::Lease { until_ms } }, 31),
         (Outcome::Busy { why: Busy::Claim { until_ms: NOW } }, 1),
         (Outcome::Busy { why: Busy::Cooldown { until_ms } }, 31),
+        (Outcome::Busy { why: Busy::OriginStale { until_ms } }, 31),
         (Outcome::Busy { why: Busy::NoTime }, 1),
         (Outcome::Busy { why: Busy::OtherPage }, 5),
         (Outcome::Failed { class: ErrorClass::OriginTimeout, next_attempt_ms: until_ms }, 31),
@@ -221,19 +226,17 @@ fn message_that_waits_for_ever_is_rejected() {
 proptest! {
     #[test]
     fn every_delay_is_whole_and_ends_in_time(
-        at in 0..23usize,
+        outcome in prop::sample::select(all_outcomes()),
         reason in prop::sample::select(Reason::ALL.to_vec()),
         age_ms in 0..RETENTION_MS,
         handled_ms in 0..900_000u64,
         receive_count in 1..100u32,
         jitter: u32,
     ) {
-        let outcomes = all_outcomes();
-        let outcome = &outcomes[at % outcomes.len()];
         let received_ms = NOW + age_ms;
         let now_ms = received_ms + handled_ms;
         let delivery = Delivery { sent_ms: NOW, received_ms, receive_count, now_ms, jitter };
-        if let Disposition::Retry { delay_s } = disposition(outcome, reason, &delivery) {
+        if let Disposition::Retry { delay_s } = disposition(&outcome, reason, &delivery) {
             prop_assert!(delay_s >= 1);
             let back_ms = now_ms + delay_s * 1000;
             prop_assert!(back_ms <= received_ms + MAX_HIDDEN_MS);

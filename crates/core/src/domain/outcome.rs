@@ -12,11 +12,12 @@ pub enum Outcome {
     },
     /// The content did not change; it was published again as a new version.
     Unchanged { version: Version },
-    /// The published version covers this request. Nothing was written.
+    /// The published version covers this request. Nothing was published; a record that an earlier
+    /// delivery left is completed.
     AlreadyCovered,
     /// This request was completed before.
     Replayed,
-    /// It cannot be handled now; nothing was tried.
+    /// The request cannot be completed now. The attempt may have ended before or after its render.
     Busy { why: Busy },
     /// The published version's render began so close to the sending of the message that their order
     /// cannot be decided.
@@ -60,21 +61,22 @@ pub enum Busy {
     },
     /// Another worker took the lease over while this one rendered.
     LostLease,
-    /// Too little time is left in this invocation to begin.
+    /// Too little time is left in this invocation to begin, or to finish.
     NoTime,
     /// The sender computed another page for this message: its configuration differs from this
     /// worker's.
     OtherPage,
     /// A newer deployment rendered the page; a worker of that deployment must handle this.
     OlderDeploy,
-    /// A cache at the origin answered with a response from before the change.
+    /// A cache at the origin answered with a response from before the change, or one that may be
+    /// older than the published version.
     OriginStale {
         /// When to render again.
         until_ms: u64,
     },
-    /// The page is published, but CDN or subscribers have not been notified.
+    /// The page is published or the tag invalidated, but CDN or subscribers have not been notified.
     NotificationPending {
-        /// Whether this attempt published it, and not an earlier one.
+        /// Whether this attempt published or invalidated it, and not an earlier one.
         published: bool,
     },
     /// The table, the bucket or the queue cannot be reached, or the result stayed unknown.
@@ -146,7 +148,7 @@ impl ErrorClass {
 /// Why a message goes to the dead-letter queue. The word travels with it as attribute `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejectReason {
-    /// The body is no message of version 1.
+    /// The body or the attributes are no message of version 1, or the key is malformed.
     BadMessage,
     /// The tenant is malformed or not configured.
     UnknownTenant,
@@ -155,15 +157,15 @@ pub enum RejectReason {
     /// No route matches the path.
     NoRoute,
     BadTag,
-    /// The key is malformed, or was used for another request before.
+    /// The key was used for another request.
     KeyConflict,
     /// As many attempts failed as are allowed.
     Attempts,
     /// An attempt failed in a way that no further attempt changes.
     NotRetryable,
-    /// A cache at the origin repeatedly answered with a response from before the change.
+    /// A cache at the origin answered too often with a response from before the change.
     OriginStale,
-    /// It was retried until shortly before the queue would have deleted it.
+    /// It was retried up to the receive limit, or until shortly before the queue would delete it.
     Waited,
 }
 
@@ -181,6 +183,22 @@ impl RejectReason {
             RejectReason::NotRetryable => "not_retryable",
             RejectReason::OriginStale => "origin_stale",
             RejectReason::Waited => "waited",
+        }
+    }
+
+    /// The reason as a clause for a log line.
+    pub fn explain(self) -> &'static str {
+        match self {
+            RejectReason::BadMessage => "the message is malformed or of an unknown version",
+            RejectReason::UnknownTenant => "its tenant is not configured",
+            RejectReason::BadPath => "its path is malformed",
+            RejectReason::NoRoute => "no route matches its path",
+            RejectReason::BadTag => "its tag is malformed",
+            RejectReason::KeyConflict => "its idempotency key belongs to another request",
+            RejectReason::Attempts => "it has failed as often as EVERFRESH_MAX_ATTEMPTS allows",
+            RejectReason::NotRetryable => "it failed, and another attempt would fail too",
+            RejectReason::OriginStale => "a cache at the origin keeps returning content from before the change",
+            RejectReason::Waited => "it was retried up to the receive limit or the end of the queue's retention",
         }
     }
 }

@@ -8,12 +8,12 @@ use super::errors::{LedgerError, in_row};
 use super::expressions::{LEASE_FREE, LEASE_MINE, PK, PROLONG, SK, name};
 use super::rows::{self, n, s};
 use crate::branches::{Branch, reached};
-use crate::chance;
 use crate::domain::keys::LOCK;
 use crate::domain::lease::{Lease, LeaseToken};
 use crate::domain::page::LockRow;
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
+use crate::random;
 
 #[derive(Debug)]
 pub enum Acquire {
@@ -35,9 +35,9 @@ impl Ledger {
     /// Takes the page's lease for `length_ms`, if it is free. Idempotent: if the response to the
     /// first write is lost, the row is recognised by its token.
     pub async fn acquire(&self, page: &PageKey, length_ms: u64) -> Result<Acquire, LedgerError> {
-        let doing = "acquire";
+        let doing = "acquiring the lease in LOCK";
         let now_ms = self.now_ms();
-        let lease = Lease::new(page.clone(), LeaseToken::new(chance::token()), now_ms, length_ms);
+        let lease = Lease::new(page.clone(), LeaseToken::new(random::token()), now_ms, length_ms);
         let row = lease.row();
         let put = self
             .dynamodb
@@ -85,7 +85,7 @@ impl Ledger {
     }
 
     async fn lock_row(&self, page: &PageKey) -> Result<Option<LockRow>, LedgerError> {
-        let doing = "reading a lease";
+        let doing = "reading the lease in LOCK";
         let item = self.item(doing, &self.pk(page), LOCK).await?;
         item.map(|item| rows::lock(&item)).transpose().map_err(in_row(doing))
     }
@@ -106,7 +106,7 @@ impl Ledger {
             .expression_attribute_values(":token", s(&row.lease_token))
             .expression_attribute_values(":until", n(row.lease_expires_at))
             .expression_attribute_values(":ttl", n(row.ttl.unwrap_or(row.lease_expires_at)));
-        let renewed = Write::of("renewing a lease", update.send().await)?.applied()?;
+        let renewed = Write::of("renewing the lease in LOCK", update.send().await)?.applied()?;
         Ok(if renewed { Renewal::Renewed } else { Renewal::Lost })
     }
 
@@ -120,6 +120,6 @@ impl Ledger {
             .key(SK, s(LOCK))
             .condition_expression(LEASE_MINE)
             .expression_attribute_values(":token", s(lease.token().as_str()));
-        Write::of("releasing a lease", delete.send().await)?.applied().map(drop)
+        Write::of("releasing the lease in LOCK", delete.send().await)?.applied().map(drop)
     }
 }

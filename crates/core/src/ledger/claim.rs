@@ -10,7 +10,6 @@ use super::errors::{LedgerError, in_row};
 use super::expressions::{ABSENT, CLAIM_MINE, GIVE_BACK, PK, SK, claim_unchanged, name};
 use super::rows::{self, Item, n, s};
 use crate::branches::{Branch, reached};
-use crate::chance;
 use crate::domain::claim::{ClaimVerdict, Claimant, judge, record_ttl};
 use crate::domain::digest::Digest;
 use crate::domain::events::{self, Event, Stage};
@@ -19,6 +18,7 @@ use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::request::IdempotencyKey;
+use crate::random;
 
 /// This worker's right to handle a request. Commit, fail and give back consume it.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Ledger {
     /// recognised as its own. A record of a crashed or failed attempt is taken over only if it is
     /// still the one that was judged.
     pub async fn claim(&self, page: &PageKey, terms: ClaimTerms<'_>) -> Result<ClaimOutcome, LedgerError> {
-        let owner = format!("{:032x}", chance::token());
+        let owner = format!("{:032x}", random::token());
         let claimant = Claimant {
             owner: &owner,
             request_hash: terms.request_hash,
@@ -189,7 +189,7 @@ impl Ledger {
         terms: &ClaimTerms<'_>,
         now_ms: u64,
     ) -> Result<Written, LedgerError> {
-        let doing = "claim";
+        let doing = "claiming the request in REQ";
         let mut put = self
             .dynamodb
             .put_item()
@@ -232,7 +232,7 @@ impl Ledger {
             .expression_attribute_names("#owner", name::OWNER)
             .expression_attribute_names("#status", name::STATUS)
             .set_expression_attribute_values(Some(given_back_values(&claim)));
-        let given_back = Write::of("giving a claim back", update.send().await)?.applied()?;
+        let given_back = Write::of("giving back the claim in REQ", update.send().await)?.applied()?;
         if !given_back {
             reached(Branch::GiveBackRefused);
         }

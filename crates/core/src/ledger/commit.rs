@@ -85,7 +85,9 @@ impl Ledger {
                         Ok(_) | Err(_) => Ok(Commit::Unknown(Rights { claim, lease }, error.to_string())),
                     };
                 }
-                Cancelled::Refused(source) => return Err(LedgerError::Refused { doing: "commit", source }),
+                Cancelled::Refused(source) => {
+                    return Err(LedgerError::Refused { doing: "committing META, REQ and LOCK", source });
+                }
             };
             if let Some(Reason::ConditionFailed(row)) = reasons.get(REQ_AT) {
                 let row = row.as_ref().and_then(|item| rows::req(item).ok());

@@ -7,17 +7,17 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use super::rows::{Item, RowError};
 use crate::aws_error::AwsError;
 
-/// The ledger does not know, or cannot go on.
+/// The ledger does not know, or cannot go on. `doing` completes "while …" and names the rows.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// DynamoDB could not be reached, or the result stayed unknown. It may work later.
-    #[error("{doing}: the table did not answer: {source}")]
+    #[error("DynamoDB unavailable while {doing}: {source}")]
     Unavailable { doing: &'static str, source: AwsError },
     /// DynamoDB refuses by its nature: the table does not exist, permission is missing, or the
     /// request is malformed.
-    #[error("{doing}: the table refuses: {source}")]
+    #[error("DynamoDB refused the request while {doing}: {source}")]
     Refused { doing: &'static str, source: AwsError },
-    #[error("{doing}: {source}")]
+    #[error("unusable row while {doing}: {source}")]
     Row { doing: &'static str, source: RowError },
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn cancelled(error: SdkError<TransactWriteItemsError>) -> Cancelled {
             },
         },
         SdkError::ConstructionFailure(_) => Cancelled::Refused,
-        // A time-out after the request has left is neither success nor failure.
+        // A timeout after the request has left is neither success nor failure.
         SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) | SdkError::ResponseError(_) => Cancelled::Unknown,
         _ => Cancelled::Unknown,
     };
@@ -142,7 +142,7 @@ pub(crate) fn unfinished(doing: &'static str, refusal: Cancelled) -> LedgerError
     match refusal {
         Cancelled::Refused(source) => LedgerError::Refused { doing, source },
         Cancelled::Passing(source) | Cancelled::Unknown(source) => LedgerError::Unavailable { doing, source },
-        Cancelled::Conditions(_) => unavailable(doing, "a condition failed twice"),
+        Cancelled::Conditions(_) => unavailable(doing, "a condition failed again after a retry"),
     }
 }
 

@@ -35,7 +35,7 @@ impl Ledger {
         let whole =
             vec![self.record_failure(&claim, class)?, self.drop_lease(&lease)?, self.cool_down(lease.page(), &health)?];
         let halves = [vec![self.record_failure(&claim, class)?], vec![self.drop_lease(&lease)?]];
-        self.whole_or_half("recording a failure", whole, halves, FAILED).await
+        self.whole_or_half("recording a failure in REQ and HEALTH", whole, halves, FAILED).await
     }
 
     /// Gives claim and lease back without counting the attempt. This also fences a commit whose
@@ -45,7 +45,7 @@ impl Ledger {
         claim.reached(Stage::GivenBack, self.now_ms());
         let whole = vec![self.return_claim(&claim)?, self.drop_lease(&lease)?];
         let halves = [vec![self.return_claim(&claim)?], vec![self.drop_lease(&lease)?]];
-        self.whole_or_half("giving up", whole, halves, GAVE_UP).await
+        self.whole_or_half("giving up the claim in REQ and the lease in LOCK", whole, halves, GAVE_UP).await
     }
 
     async fn whole_or_half(

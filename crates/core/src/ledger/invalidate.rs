@@ -48,7 +48,7 @@ impl Ledger {
         request_hash: Digest,
         sent_ms: u64,
     ) -> Result<TagInvalidation, LedgerError> {
-        let doing = "invalidating by tag";
+        let doing = "invalidating a tag";
         let pk = tenant.inval_pk();
         let mut outlived: Option<ReqRow> = None;
         for _ in 0..ROUNDS {
@@ -83,13 +83,13 @@ impl Ledger {
     /// Makes every page below the prefix stale. `at_ms` is the upper bound of the current time.
     pub async fn invalidate_prefix(&self, tenant: &Tenant, prefix: &Prefix, at_ms: u64) -> Result<(), LedgerError> {
         let done = self.raise_watermarks(&tenant.inval_pk(), &prefix.sk(), at_ms, Vec::new()).await?;
-        done.map_err(|refusal| unfinished("invalidating by prefix", refusal))
+        done.map_err(|refusal| unfinished("invalidating a prefix", refusal))
     }
 
     /// Makes one page stale: for Everfresh by a watermark on HEALTH, for readers in other languages
     /// by a life of zero on META. `at_ms` is the upper bound of the current time.
     pub async fn invalidate_path(&self, page: &PageKey, at_ms: u64) -> Result<(), LedgerError> {
-        let doing = "invalidating by path";
+        let doing = "invalidating a path in HEALTH";
         let pk = self.pk(page);
         let watermark = || {
             let update = self
@@ -125,12 +125,12 @@ impl Ledger {
             .update_expression(RECORD_WANTED)
             .condition_expression(STILL_PINNED)
             .expression_attribute_values(":sent", n(sent_ms));
-        Write::of("recording a change on a pinned page", update.send().await)?.applied()
+        Write::of("recording a change of a pinned page in HEALTH", update.send().await)?.applied()
     }
 
     /// The time of the tenant's newest invalidation by tag or prefix.
     pub async fn epoch(&self, tenant: &Tenant) -> Result<Option<u64>, LedgerError> {
-        let doing = "reading the tenant's epoch";
+        let doing = "reading the tenant's EPOCH";
         let item = self.item(doing, &tenant.inval_pk(), EPOCH).await?;
         item.map(|item| rows::watermark(&item)).transpose().map_err(in_row(doing))
     }
@@ -142,7 +142,7 @@ impl Ledger {
         tags: &[Tag],
         epoch_ms: Option<u64>,
     ) -> Result<Invalidations, LedgerError> {
-        let doing = "reading watermarks";
+        let doing = "reading the watermarks of tags and prefixes";
         let pk = page.tenant().inval_pk();
         let mut watermarks = Vec::new();
         let sks = watermark_sks(page.path(), tags);

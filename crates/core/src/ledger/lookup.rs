@@ -11,6 +11,9 @@ use crate::domain::page::{LockRow, Meta, ReqRow};
 use crate::domain::page_key::{MAX_SORT_KEY_BYTES, PageKey, Tenant};
 use crate::domain::request::{Handle, IdempotencyKey};
 
+/// For errors: the rows that a lookup reads.
+const READING_PAGE: &str = "reading HEALTH, LOCK and META";
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageState {
     pub meta: Option<Meta>,
@@ -48,7 +51,7 @@ impl Ledger {
     }
 
     async fn read_page(&self, page: &PageKey, purpose: For, consistent: bool) -> Result<PageState, LedgerError> {
-        let doing = "lookup";
+        let doing = READING_PAGE;
         let pk = self.pk(page);
         let query = self
             .dynamodb
@@ -87,7 +90,7 @@ impl Ledger {
         let mut items = Vec::new();
         // META last, as in the query: HEALTH and LOCK are never newer than META.
         for sk in [HEALTH, LOCK, META] {
-            items.extend(self.item("lookup", pk, sk).await?);
+            items.extend(self.item(READING_PAGE, pk, sk).await?);
         }
         Ok(items)
     }
@@ -105,7 +108,7 @@ impl Ledger {
                 // A text that cannot be a sort key names no row, and DynamoDB would refuse to read
                 // it.
                 let pointed = match sk.len() {
-                    1..=MAX_SORT_KEY_BYTES => self.item("lookup", pk, sk).await?,
+                    1..=MAX_SORT_KEY_BYTES => self.item(READING_PAGE, pk, sk).await?,
                     _ => None,
                 };
                 rows::pointed_meta(item, pointed.as_ref())
@@ -149,8 +152,9 @@ impl Ledger {
     }
 
     pub(super) async fn record(&self, pk: &str, sk: &str) -> Result<Option<ReqRow>, LedgerError> {
-        let item = self.item("reading a record", pk, sk).await?;
-        item.map(|item| rows::req(&item)).transpose().map_err(in_row("reading a record"))
+        let doing = "reading REQ";
+        let item = self.item(doing, pk, sk).await?;
+        item.map(|item| rows::req(&item)).transpose().map_err(in_row(doing))
     }
 
     pub(super) async fn item(

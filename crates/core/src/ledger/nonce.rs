@@ -7,8 +7,8 @@ use super::conditional::Write;
 use super::errors::LedgerError;
 use super::expressions::{ABSENT, PK, SK, name};
 use super::rows::{n, s};
-use crate::chance;
 use crate::domain::keys::nonce_pk;
+use crate::random;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nonce {
@@ -24,7 +24,7 @@ impl Ledger {
     /// Of any number of calls with one nonce exactly one spends it. Idempotent within a call: if
     /// the response to the first write is lost, the row is recognised by its owner.
     pub async fn spend_nonce(&self, key_id: &str, nonce: &str, keep_until: u64) -> Result<Nonce, LedgerError> {
-        let owner = format!("{:032x}", chance::token());
+        let owner = format!("{:032x}", random::token());
         // A single put: the serving function's role allows nothing else.
         let put = self
             .dynamodb
@@ -36,7 +36,7 @@ impl Ledger {
             .item(name::TTL, n(keep_until))
             .condition_expression(ABSENT)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match Write::of("spending a nonce", put.send().await)? {
+        match Write::of("writing a nonce", put.send().await)? {
             Write::Applied => Ok(Nonce::Spent),
             Write::ConditionFailed(item) => {
                 let mine = item.as_ref().and_then(|item| item.get(name::OWNER)) == Some(&s(owner));

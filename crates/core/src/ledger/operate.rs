@@ -12,13 +12,13 @@ use super::expressions::{PATH_WATERMARK_STAYS, PIN, UNPIN};
 use super::rows::{self, n};
 use super::seen::Seen;
 use super::transaction::update_operation;
-use crate::chance;
 use crate::domain::health::Health;
 use crate::domain::keys::HEALTH;
 use crate::domain::page::{ANY_REQUEST, Meta, VersionRow};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 use crate::domain::version::Version;
+use crate::random;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -54,7 +54,7 @@ impl Ledger {
 
     /// Publishes a kept version again, and pins it.
     pub async fn roll_back(&self, page: &PageKey, to: &Version) -> Result<Operation, LedgerError> {
-        let doing = "rolling back";
+        let doing = "reading the version to roll back to";
         let Some(item) = self.item(doing, &self.pk(page), &to.sk()).await? else { return Ok(Operation::NotFound) };
         let kept = rows::version(&item).map_err(in_row(doing))?;
         let now_ms = self.now_ms();
@@ -91,7 +91,7 @@ impl Ledger {
             return Ok(Operation::NotFound);
         };
         let seen = Seen::of(Some(&meta));
-        let version = seen.next_version(meta.source_ms.unwrap_or_default(), chance::number());
+        let version = seen.next_version(meta.source_ms.unwrap_or_default(), random::number());
         let mut meta = change(carried_whole(meta));
         meta.version = Some(version);
         // A foreign writer's ttl would let DynamoDB delete the operator's version.
@@ -116,10 +116,10 @@ impl Ledger {
                 let now = self.lookup(page).await?;
                 match now.meta.and_then(|meta| meta.version) {
                     Some(published) if published == version => Ok(Operation::Done(version)),
-                    Some(_) | None => Err(unfinished("operating on a page", other)),
+                    Some(_) | None => Err(unfinished("publishing an operator's change in META", other)),
                 }
             }
-            Err(other @ Cancelled::Refused(_)) => Err(unfinished("operating on a page", other)),
+            Err(other @ Cancelled::Refused(_)) => Err(unfinished("publishing an operator's change in META", other)),
         }
     }
 

@@ -23,6 +23,6 @@ impl Ledger {
             .condition_expression(META_IS_VERSION)
             .expression_attribute_names("#version", name::VERSION)
             .expression_attribute_values(":version", s(version.to_string()));
-        Write::of("clearing a pending notification", update.send().await)?.applied().map(drop)
+        Write::of("clearing the pending notification in META", update.send().await)?.applied().map(drop)
     }
 }

@@ -88,7 +88,7 @@ impl Ledger {
                 return Ok(());
             }
         }
-        Err(unavailable("recording a rejection", "the record changes faster than it can be written"))
+        Err(unavailable("recording a rejection in REQ", "the record changes faster than it can be written"))
     }
 
     /// Updates the record if it is still the one that was read. Returns whether it was.
@@ -119,7 +119,7 @@ impl Ledger {
             .expression_attribute_names("#status", name::STATUS)
             .expression_attribute_names("#owner", name::OWNER)
             .set_expression_attribute_values(Some(values));
-        match Write::of("settling a record", update.send().await)? {
+        match Write::of("updating REQ", update.send().await)? {
             Write::Applied => Ok(true),
             // In both cases the record is read again.
             Write::ConditionFailed(_) | Write::Conflict(_) => Ok(false),
@@ -147,7 +147,7 @@ impl Ledger {
         .map(|(name, value)| (name.to_owned(), value))
         .into();
         let put = self.dynamodb.put_item().table_name(&self.table).set_item(Some(item)).condition_expression(ABSENT);
-        Write::of("recording a rejection", put.send().await)?.applied()
+        Write::of("recording a rejection in REQ", put.send().await)?.applied()
     }
 }
 

@@ -11,7 +11,7 @@ use super::errors::{Cancelled, LedgerError, Reason, cancelled, unfinished};
 use super::expressions::{PK, SK};
 use super::rows::s;
 use crate::aws_error::AwsError;
-use crate::chance;
+use crate::random;
 
 /// How often a transaction is sent because another one was in its way. The SDK does not retry a
 /// cancelled transaction.
@@ -29,7 +29,7 @@ impl Ledger {
     /// Sends the operations as one transaction. Every try is the same request byte for byte under
     /// the same token, so that DynamoDB applies it at most once.
     pub(super) async fn transact(&self, operations: Vec<TransactWriteItem>) -> Result<(), Cancelled> {
-        let token = format!("{:032x}", chance::token());
+        let token = format!("{:032x}", random::token());
         let mut pause_ms = 20;
         let mut attempt = 0;
         loop {

@@ -1,4 +1,5 @@
-//! notify: CloudFront and subscribers learn of a published version. The last step of every attempt.
+//! notify: notifies CloudFront and subscribers of a published version. Every attempt ends with it;
+//! only `settle` follows.
 //!
 //! # Why a pending notification cannot be lost
 //!
@@ -7,8 +8,9 @@
 //! 2. The mark is cleared only after CloudFront and the subscribers have accepted the notification,
 //!    and only while that version is the published one. A newer version takes the mark over.
 //! 3. While META carries a request's own mark, that request ends as [`Busy::NotificationPending`],
-//!    so its message is delivered again. A redelivery finds the mark by the lookup it makes anyway,
-//!    or, if its record says COMPLETED, by one more.
+//!    so its message is delivered again. Only a failed attempt stays [`Outcome::Failed`]: its
+//!    message is delivered again too, or rejected, and then rule 5 applies. A redelivery finds the
+//!    mark by the lookup it makes anyway, or, if its record says COMPLETED, by one more.
 //! 4. An operator's change (purge, rollback, pin) has no message. Its mark is
 //!    [`ANY_REQUEST`], and any request for the page waits for it as for its own.
 //! 5. A mark can outlive its message: a message delivered twice is deleted when the first of two
@@ -19,8 +21,9 @@
 //! A crash between sending and clearing sends twice. The id is derived from page and version, so
 //! CloudFront performs one invalidation, and a subscriber recognises the second event.
 //!
-//! Records that share a batch with a leading record ([`Job`]) are acked with it only if the
-//! leader's outcome cannot hide a mark of their own; otherwise they lead an attempt themselves.
+//! In a batch, the first record of a page makes the attempt for all records of that page. Another
+//! record's message is deleted on that outcome alone only if the attempt published, which replaces
+//! every earlier mark. Otherwise the record makes an attempt of its own, which finds its mark.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -64,7 +67,7 @@ enum Pending {
     Operators,
     /// Another request's, whose message is gone.
     Orphaned,
-    /// Another request's, whose worker or message still cares for it.
+    /// Another request's, which its worker or a redelivery of its message will send.
     Others,
 }
 
@@ -94,8 +97,8 @@ impl Regenerator {
         }
         let meta = match published {
             Published::Seen(meta) => meta,
-            Published::Outdated => {
-                reached(Branch::ReplayLooksAgain);
+            Published::ReadAgain => {
+                reached(Branch::ReplayRereads);
                 self.ledger.lookup(&job.resolved.page).await?.meta.map(Box::new)
             }
             Published::Unknown => None,
@@ -117,8 +120,7 @@ impl Regenerator {
             (Pending::Others, _) => Branch::NotifyLeftToOther,
         });
         let waits = !sent && matches!(pending, Pending::Own | Pending::Operators);
-        // A failed attempt stays one: it decides over the message, which comes again or is
-        // rejected.
+        // A failure decides whether the message is retried or rejected, so it is not replaced.
         if !waits || matches!(outcome, Outcome::Failed { .. }) {
             return Ok(outcome);
         }
@@ -151,17 +153,34 @@ impl Regenerator {
         let timeout_ms = self.time_left_ms(job).saturating_sub(ANSWER_MS).min(NOTIFY_MS);
         let send = async {
             if let Err(error) = self.notifier.notify_page(&job.resolved.page, &version, meta).await {
-                tracing::warn!(%page, %version, %error, "{page} is published; notification pending: {error}");
+                tracing::warn!(
+                    %page,
+                    %version,
+                    %error,
+                    "{page} is published, but its notification failed; a later delivery for the page sends it: {error}"
+                );
                 return false;
             }
             if let Err(error) = self.ledger.clear_pending_notification(&job.resolved.page, &version).await {
-                tracing::warn!(%page, %version, %error, "{page}: notification sent, but will be sent again: {error}");
+                tracing::warn!(
+                    %page,
+                    %version,
+                    %error,
+                    "{page} is published and its notification sent, but META still says pending, so it will be sent \
+                     again: {error}"
+                );
                 return false;
             }
             true
         };
         let sent = tokio::time::timeout(Duration::from_millis(timeout_ms), send).await.unwrap_or_else(|_| {
-            tracing::warn!(%page, %version, timeout_ms, "{page} is published; notification pending: timed out");
+            tracing::warn!(
+                %page,
+                %version,
+                timeout_ms,
+                "{page} is published, but its notification timed out after {timeout_ms} ms; a later delivery for the page \
+                 sends it"
+            );
             false
         });
         if !sent {

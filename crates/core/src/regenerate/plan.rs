@@ -1,5 +1,5 @@
-//! plan: decides, before anything is written, whether the request needs a render, and how much time
-//! there is for it.
+//! plan: decides, before claim and lease, whether the request needs a render and what that render
+//! must show. Also the times that an attempt depends on: its deadlines and its `source_ms`.
 
 use super::{AFTER_RENDER_MS, Busy, ClaimTerms, Coverage, Job, LEAST_RENDER_MS, LedgerError, Outcome, PageState};
 use super::{Reason, Regenerator, ReqStatus, busy};
@@ -13,13 +13,13 @@ use crate::domain::seconds;
 
 pub(super) enum Plan {
     /// The request ends without a render.
-    Ends(Outcome),
-    Render(Demand),
+    NoRender(Outcome),
+    Render(RenderNeeds),
 }
 
-/// What a render must show.
+/// What a render must show, and of what age its answer may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Demand {
+pub(super) struct RenderNeeds {
     /// The page is known to have changed: caches in front of the origin must revalidate.
     pub(super) no_cache: bool,
     /// An answer made before this moment does not show the change.
@@ -28,7 +28,7 @@ pub(super) struct Demand {
     pub(super) published_ms: Option<u64>,
 }
 
-impl Demand {
+impl RenderNeeds {
     /// Twice ε: two workers' clocks are compared, and each may be off by ε.
     pub(super) fn may_be_older_than_published(&self, source_ms: u64, epsilon_ms: u64) -> bool {
         let surely_newer_ms = |published_ms: u64| published_ms.saturating_add(epsilon_ms.saturating_mul(2));
@@ -51,18 +51,18 @@ impl Regenerator {
         match judged.coverage {
             Coverage::Covered => {
                 reached(Branch::Covered);
-                return Ok(Plan::Ends(Outcome::AlreadyCovered));
+                return Ok(Plan::NoRender(Outcome::AlreadyCovered));
             }
-            Coverage::TooClose { until_ms } => return self.too_close(job, until_ms).await.map(Plan::Ends),
+            Coverage::TooClose { until_ms } => return self.too_close(job, until_ms).await.map(Plan::NoRender),
             Coverage::NotCovered => {}
         }
         if state.health.pinned() {
             reached(Branch::Pinned);
-            return self.pinned(job).await.map(Plan::Ends);
+            return self.pinned(job).await.map(Plan::NoRender);
         }
         Ok(match self.obstacle(job, state) {
-            Some(why) => Plan::Ends(busy(why)),
-            None => Plan::Render(self.demand(job, state, &judged)),
+            Some(why) => Plan::NoRender(busy(why)),
+            None => Plan::Render(self.render_needs(job, state, &judged)),
         })
     }
 
@@ -92,7 +92,7 @@ impl Regenerator {
 
     /// What the render must show. An answer made now shows every change; one from a cache at the
     /// origin may not.
-    fn demand(&self, job: &Job<'_>, state: &PageState, judged: &Judged) -> Demand {
+    fn render_needs(&self, job: &Job<'_>, state: &PageState, judged: &Judged) -> RenderNeeds {
         let epsilon_ms = self.settings.ladder.epsilon_ms;
         let published_ms = state.meta.as_ref().and_then(|meta| self.published_ms(meta));
         let invalidated = matches!(
@@ -101,7 +101,7 @@ impl Regenerator {
         );
         let watermark_ms = state.health.path_watermark_ms.max(judged.invalidations.watermark_ms);
         let changed_ms = job.newest_changed_ms.max(watermark_ms.filter(|_| invalidated));
-        Demand {
+        RenderNeeds {
             no_cache: invalidated || job.newest_changed_ms.is_some(),
             not_before_ms: changed_ms.map_or(0, |changed_ms| changed_ms.saturating_add(epsilon_ms)),
             published_ms,
@@ -131,7 +131,7 @@ impl Regenerator {
         let freshness = freshness(meta, &state.health, &invalidations, &policy, now_ms);
         let query = CoverageQuery { reason: job.request.reason, sent_ms: job.sent_ms };
         // A version whose body is lost covers no request.
-        let bodiless = |meta: &Meta| !meta.tombstone && job.lost.contains(&meta.s3_key.as_str());
+        let bodiless = |meta: &Meta| !meta.tombstone && job.missing_objects.contains(&meta.s3_key.as_str());
         let coverage = match meta {
             Some(meta) if bodiless(meta) => {
                 reached(Branch::BodyLost);

@@ -2,7 +2,6 @@
 
 use super::{Job, PageState, Regenerator};
 use crate::branches::{Branch, reached};
-use crate::chance;
 use crate::config::{Resolved, jittered};
 use crate::domain::artifact::{Artifact, etag, locate, object_key};
 use crate::domain::gate::{Life, Passed};
@@ -11,6 +10,7 @@ use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 use crate::domain::version::Version;
 use crate::ledger::{Publication, Seen};
+use crate::random;
 
 impl Regenerator {
     pub(super) fn publication(&self, job: &Job<'_>, state: &PageState, passed: &Passed, source_ms: u64) -> Publication {
@@ -33,7 +33,7 @@ impl Regenerator {
     fn has_body(&self, job: &Job<'_>, meta: &Meta) -> bool {
         let (bucket, layout) = (self.artifacts.bucket(), self.ledger.layout());
         let readable = locate(&meta.s3_key, bucket, &job.tenant.tenant, layout).is_ok();
-        let there = readable && !job.lost.contains(&meta.s3_key.as_str());
+        let there = readable && !job.missing_objects.contains(&meta.s3_key.as_str());
         if !there {
             reached(Branch::SameContentUploaded);
         }
@@ -43,7 +43,7 @@ impl Regenerator {
     fn next_meta(&self, job: &Job<'_>, seen: &Seen, passed: &Passed, source_ms: u64, same: Option<&Meta>) -> Meta {
         let Passed { artifact, life } = passed;
         let Resolved { page, route, tags } = job.resolved;
-        let version = seen.next_version(source_ms, chance::number());
+        let version = seen.next_version(source_ms, random::number());
         let generated_at = seconds::floor(self.now_ms());
         let body_digest = artifact.body_digest();
         let own_row = (route.history > 0).then(|| version.sk());

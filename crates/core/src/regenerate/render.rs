@@ -33,19 +33,27 @@ impl Regenerator {
                 reached(Branch::RenderFailed);
                 let error = scrub::without_values(&chain(&failure), page.path().as_str());
                 let page = page.logged();
-                tracing::warn!(%page, error, "render of {page} failed");
+                tracing::warn!(%page, error, "render of {page} failed, nothing was published: {error}");
                 Err(failure.class())
             }
             Ok(Err(_)) => {
                 reached(Branch::RenderPanicked);
                 let page = page.logged();
-                tracing::error!(%page, "renderer panicked on {page}");
+                tracing::error!(
+                    %page,
+                    "render of {page} panicked, nothing was published; the panic's own line before this one has the location"
+                );
                 Err(ErrorClass::Panic)
             }
             Err(_) => {
                 reached(Branch::RenderTimedOut);
                 let page = page.logged();
-                tracing::warn!(%page, timeout_ms = time.as_millis(), "render of {page} timed out");
+                let timeout_ms = time.as_millis();
+                tracing::warn!(
+                    %page,
+                    timeout_ms,
+                    "render of {page} timed out after {timeout_ms} ms, nothing was published"
+                );
                 Err(ErrorClass::OriginTimeout)
             }
         }
@@ -64,7 +72,7 @@ impl Regenerator {
         gate.check(rendered).map_err(|refusal| {
             reached(Branch::GateRefused);
             let page = page.logged();
-            tracing::warn!(%page, %refusal, "publish gate refused the render of {page}");
+            tracing::warn!(%page, %refusal, "publish gate refused the render of {page}, nothing was published: {refusal}");
             refusal.class()
         })
     }

@@ -3,6 +3,7 @@
 use super::{Job, Outcome, Regenerator};
 use crate::branches::{Branch, reached};
 use crate::domain::outcome::RejectReason;
+use crate::domain::scrub;
 use crate::ledger::Settled;
 
 impl Regenerator {
@@ -25,7 +26,12 @@ impl Regenerator {
             Err(error) => {
                 reached(Branch::CoveredUnsettled);
                 let page = page.logged();
-                tracing::warn!(%page, %error, "{page}: the record of a covered request was not completed: {error}");
+                tracing::warn!(
+                    %page,
+                    key = scrub::key(job.request.key.as_str()),
+                    %error,
+                    "{page} covers the request, which is done, but its record could not be completed: {error}"
+                );
                 outcome
             }
         }

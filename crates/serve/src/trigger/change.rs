@@ -1,9 +1,9 @@
 //! A regeneration that a signed request enqueues.
 
-use everfresh_core::chance;
 use everfresh_core::config::TenantConfig;
 use everfresh_core::domain::request::{Handle, IdempotencyKey};
 use everfresh_core::domain::tag::Tag;
+use everfresh_core::random;
 use everfresh_enqueue::Message;
 
 use super::endpoint::RevalidateTarget;
@@ -50,7 +50,7 @@ impl Change {
 fn idempotency_key(request: &Request) -> Result<IdempotencyKey, TriggerError> {
     let key = match request.header("x-request-id") {
         Some(id) => IdempotencyKey::parse(id),
-        None => IdempotencyKey::parse(&format!("http-{:032x}", chance::token())),
+        None => IdempotencyKey::parse(&format!("http-{:032x}", random::token())),
     };
     key.map_err(|error| TriggerError::bad(&format!("x-request-id {error}"), "Send another one, or none."))
 }

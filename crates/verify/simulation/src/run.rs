@@ -269,7 +269,7 @@ impl Sim {
 /// Runs one seed. With `verbose`, the report has one line per step.
 pub fn run(seed: u64, without: Option<Guard>, verbose: bool) -> anyhow::Result<Report> {
     branches::install();
-    everfresh_core::chance::make_predictable();
+    everfresh_core::random::make_predictable();
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {

@@ -19,14 +19,24 @@ impl Regenerator {
             Ok(TagInvalidation::Replayed) => Outcome::Replayed,
             Ok(TagInvalidation::Rejected(reason)) => return Outcome::Rejected { reason },
             Err(error) => {
-                tracing::error!(%tenant, tag = logged, %error, "invalidation of tag {logged} failed: {error}");
+                tracing::error!(
+                    %tenant,
+                    tag = logged,
+                    %error,
+                    "invalidation of tag {logged} of {tenant} failed; the message will be retried: {error}"
+                );
                 return busy(Busy::Unavailable);
             }
         };
         match self.notifier.notify_tag(tenant, tag, key).await {
             Ok(()) => outcome,
             Err(error) => {
-                tracing::warn!(%tenant, tag = logged, %error, "tag {logged} is invalidated; notification pending: {error}");
+                tracing::warn!(
+                    %tenant,
+                    tag = logged,
+                    %error,
+                    "tag {logged} of {tenant} is invalidated, but its notification failed; the message will be retried: {error}"
+                );
                 busy(Busy::NotificationPending { published: outcome != Outcome::Replayed })
             }
         }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::branches::{Branch, reached};
 use crate::config::Ladder;
 use crate::domain::lease::Lease;
+use crate::domain::page_key::PageKey;
 use crate::ledger::{Ledger, LedgerError, Renewal};
 
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub(super) async fn keep_lease<T>(
     ladder: &Ladder,
     work: impl Future<Output = T>,
 ) -> Kept<T> {
+    let page = lease.page().clone();
     let mut work = pin!(work);
     let interval = Duration::from_millis(ladder.renew_interval_ms);
     let mut next = Instant::now() + interval;
@@ -48,21 +50,23 @@ pub(super) async fn keep_lease<T>(
             reached(Branch::RenewalOutlastsRender);
             return Kept::Done(done);
         }
-        if lost(renewed) {
+        if lost(renewed, &page) {
             reached(Branch::LeaseLostInRender);
             return Kept::LostLease;
         }
     }
 }
 
-/// An unknown answer loses nothing: the lease outlives three intervals, and the commit checks it.
-fn lost(renewed: Result<Renewal, LedgerError>) -> bool {
+/// Whether another worker has the lease. A failed renewal does not say so: the lease outlives three
+/// intervals, and the commit checks it.
+fn lost(renewed: Result<Renewal, LedgerError>, page: &PageKey) -> bool {
     match renewed {
         Ok(Renewal::Renewed) => false,
         Ok(Renewal::Lost) => true,
         Err(error) => {
             reached(Branch::RenewalUnknown);
-            tracing::warn!(%error, "lease renewal got no answer; it will be tried again: {error}");
+            let page = page.logged();
+            tracing::warn!(%page, %error, "lease renewal of {page} failed; trying again at the next interval: {error}");
             false
         }
     }
