@@ -1,4 +1,5 @@
-//! The SQS queue, for page reads ([`crate::enqueue`]) and signed requests ([`crate::trigger`]) alike.
+//! The SQS queue, for page reads ([`crate::enqueue`]) and signed requests ([`crate::trigger`])
+//! alike.
 
 use std::sync::Arc;
 use std::time::Duration;
