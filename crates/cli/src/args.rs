@@ -102,7 +102,8 @@ pub(crate) struct EnqueueArgs {
     #[arg(long)]
     pub(crate) tenant: Option<String>,
 
-    /// Why the page is to be regenerated; decides when the request counts as covered
+    /// Why the page is to be regenerated. The worker renders nothing if the published version is
+    /// already good enough for that reason
     #[arg(long, value_enum, default_value_t = ReasonArg::Changed)]
     pub(crate) reason: ReasonArg,
 
@@ -113,11 +114,12 @@ pub(crate) struct EnqueueArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ReasonArg {
-    /// The source changed: covered by a render that begins after this request
+    /// The source changed: only a render that begins after this request is good enough
     Changed,
-    /// The page is no longer fresh: covered by any fresh page
+    /// The page is no longer fresh: any fresh version is good enough
     Expired,
-    /// The page should be ready: covered by a fresh page of the running deployment
+    /// The page should be ready before it is read: a fresh version of the running deployment is
+    /// good enough. Sent to the low-priority queue
     Prewarm,
 }
 

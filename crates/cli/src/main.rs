@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use everfresh_core::aws_error::AwsError;
 use everfresh_core::logs;
 use everfresh_worker::render::templates::TemplateProcess;
 use tokio::runtime::Runtime;
@@ -73,13 +74,19 @@ async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// The error and its causes, without causes that are already part of the line.
+/// The error and its causes, without causes that are already part of the line, and without those
+/// below an [`AwsError`]: its text says what they mean.
 fn in_one_line(error: &anyhow::Error) -> String {
-    let mut line = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !line.contains(&cause) {
-            line = format!("{line}: {cause}");
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        if cause.is::<AwsError>() {
+            break;
         }
     }
     line

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, anyhow};
 use everfresh_core::domain::artifact::locate;
-use everfresh_core::domain::freshness::{Freshness, freshness};
+use everfresh_core::domain::freshness::{Freshness, Why, freshness};
 use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::Tenant;
+use everfresh_core::domain::seconds;
 use everfresh_enqueue::explain;
 
 use crate::args::{PageArgs, TargetArgs};
@@ -37,9 +38,11 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
     let freshness = freshness(state.meta.as_ref(), &state.health, &invalidations, &policy, now_ms);
     let lease = state.lock.as_ref().filter(|lock| lock.held(now_ms));
     let fresh = match freshness {
-        Freshness::Fresh { until_ms } => format!("fresh for {} s", until_ms.saturating_sub(now_ms).div_ceil(1000)),
-        Freshness::Stale { why } => format!("stale ({why:?})").to_lowercase(),
-        Freshness::Expired { why } => format!("expired ({why:?})").to_lowercase(),
+        Freshness::Fresh { until_ms } => {
+            format!("fresh for {}", in_words(seconds::ceil(until_ms.saturating_sub(now_ms))))
+        }
+        Freshness::Stale { why } => format!("stale: {}", cause(why)),
+        Freshness::Expired { why } => format!("expired: {}", cause(why)),
         Freshness::Missing => match &state.unreadable {
             Some(row) => format!("missing: {}; the next render replaces that row", row.error),
             None => "missing: never published".to_owned(),
@@ -85,7 +88,8 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
         say!("tags       {}", tags.join(", "))?;
     }
     if let Some(lock) = lease {
-        say!("lease      held until {}", lock.lease_expires_at)?;
+        let left = lock.lease_expires_at.saturating_sub(seconds::floor(now_ms));
+        say!("lease      held for another {} unless renewed", in_words(left))?;
     }
     if state.health.failures > 0 {
         say!("failures   {} in a row", state.health.failures)?;
@@ -94,6 +98,36 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
         say!("pinned     yes")?;
     }
     Ok(())
+}
+
+/// What made the page stale.
+fn cause(why: Why) -> &'static str {
+    match why {
+        Why::Age => "its lifetime is over",
+        Why::Invalidated => "invalidated since it was rendered",
+        Why::Deployed => "rendered by an older deployment",
+        Why::Clock => "dated in the future",
+    }
+}
+
+/// A length of time in its two largest units.
+fn in_words(seconds: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let mut words: Vec<String> = Vec::new();
+    let mut left = seconds;
+    for (size, unit) in UNITS {
+        let number = left / size;
+        left %= size;
+        if number > 0 || !words.is_empty() {
+            words.push(format!("{number} {unit}"));
+        }
+    }
+    match words.as_slice() {
+        [] => "0 s".to_owned(),
+        [first] => first.clone(),
+        [first, second, ..] if second.starts_with("0 ") => first.clone(),
+        [first, second, ..] => format!("{first} {second}"),
+    }
 }
 
 async fn print_body(target: &Target, tenant: &Tenant, meta: &Meta) -> anyhow::Result<()> {
@@ -105,4 +139,24 @@ async fn print_body(target: &Target, tenant: &Tenant, meta: &Meta) -> anyhow::Re
     let object = get.send().await.map_err(|error| anyhow!("the body s3://{bucket}/{key}: {}", explain(&error)))?;
     let body = object.body.collect().await.context("reading the body")?;
     output::bytes(&body.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_in_two_units() {
+        for (seconds, shown) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min"),
+            (61, "1 min 1 s"),
+            (7_260, "2 h 1 min"),
+            (86_400 + 59, "1 d"),
+            (90_000, "1 d 1 h"),
+        ] {
+            assert_eq!(in_words(seconds), shown);
+        }
+    }
 }

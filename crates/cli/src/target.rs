@@ -72,8 +72,9 @@ impl Target {
             return config::load(Path::new(&self.config));
         }
         let loaded = Config::load(&self.config, self.layout, &self.clients).await;
-        loaded.with_context(|| {
-            format!("{}: reading its configuration; or name a local copy with --config FILE", self.name)
+        loaded.map_err(|error| {
+            let error = error.to_string();
+            anyhow!("{}: {}; name a local copy with --config FILE to go on without it", self.name, error.trim_end())
         })
     }
 

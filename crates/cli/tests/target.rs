@@ -125,9 +125,15 @@ fn with_stack_commands_use_aws_and_print_it() {
     };
     assert!((0..300).any(|_| is_published()), "{}", page(""));
     let next = "<member><ParameterKey>DeployNumber</ParameterKey><ParameterValue>7</ParameterValue></member>";
-    assert_eq!(page(next), "stale (deployed)");
+    assert_eq!(page(next), "stale: rendered by an older deployment");
     let single = "<member><ParameterKey>SingleTenant</ParameterKey><ParameterValue>true</ParameterValue></member>";
     assert!(page(single).starts_with("missing"), "{}", page(single));
+
+    // Each cause once, without the SDK's own words for it.
+    let unreachable = of_stack(&["page", "show", "/"], "shop", &cloudformation_with(outputs, ""), "http://127.0.0.1:1");
+    let line = text(&unreachable.stderr);
+    let last = line.rsplit(": ").next().unwrap();
+    assert!(last.starts_with("Connection refused"), "{line}");
 
     let other = status_of_stack("shop", &cloudformation_with(output("Something", "else"), ""), engines);
     assert!(text(&other.stderr).contains("no output `TableName`"), "{}", text(&other.stderr));

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const FIRST_PAUSE_MS: u64 = 250;
-const LONGEST_PAUSE_MS: u64 = 4_000;
+pub(crate) const LONGEST_PAUSE_MS: u64 = 4_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct CircuitBreaker(Mutex<Option<Failure>>);

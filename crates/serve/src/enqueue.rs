@@ -5,10 +5,8 @@
 //! | this file | the decision, an `EnqueueDecision` |
 //! | `limiter` | suppression of repeats, and the rate limit per tenant |
 //! | `send` | sending an [`Enqueue`] |
-//! | `queue` | the SQS queue, with timeout and circuit breaker |
 
 mod limiter;
-pub(crate) mod queue;
 mod send;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +21,8 @@ use crate::cache::snapshot::PageSnapshot;
 use crate::log_throttle::{LogThrottle, Problem};
 use crate::metrics::MetricsBuffer;
 use crate::settings::Settings;
+use crate::sqs::Queue;
 use limiter::{EnqueueLimiter, Permit, RequestKey};
-use queue::Queue;
 
 /// A page with this many reads through one instance is regenerated before it becomes stale.
 const HOT_READS: u32 = 10;

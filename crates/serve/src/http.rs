@@ -2,11 +2,11 @@
 
 pub mod cache_status;
 pub mod caching;
-pub(crate) mod canonical;
 pub mod conditional;
 pub mod page_response;
 pub mod reply;
 pub mod request;
+pub(crate) mod signed_text;
 
 pub use reply::Reply;
 pub use request::{Method, Request};

@@ -8,8 +8,9 @@
 //! | [`server`] | [`Server`]: its parts, and where a request goes |
 //! | [`page`] | the page flow: find the content, build the response, [`PageError`](page::error::PageError) |
 //! | `cache` | page snapshots and bodies in memory, and how they are read from DynamoDB and S3 |
-//! | [`enqueue`] | whether a page read enqueues a regeneration, its rate limit, the SQS queue |
+//! | [`enqueue`] | whether a page read enqueues a regeneration, and its rate limit |
 //! | [`trigger`] | the signed HTTP trigger: endpoints, signature, limits, [`TriggerError`](trigger::error::TriggerError) |
+//! | `sqs` | the SQS queue of both, with timeout and circuit breaker |
 //! | [`preview`] | previews for editors: the signed cookie, and the request to the origin |
 //! | [`http`] | pure HTTP rules: request, reply, caching headers, conditional requests, `Cache-Status` |
 //! | [`lambda`] | Lambda's HTTP event, and the work between a reply and the next event |
@@ -30,6 +31,7 @@ mod panics;
 pub mod preview;
 pub mod server;
 pub mod settings;
+mod sqs;
 mod token_bucket;
 pub mod trigger;
 

@@ -10,13 +10,17 @@ use futures::FutureExt;
 
 use crate::metrics::MetricsBuffer;
 
-/// None if `work` panicked, which is logged and counted. The panic's message is on stderr only: it
-/// may contain parts of the request.
+/// None if `work` panicked, which is logged and counted. The panic's message may contain parts of
+/// the request, so it is only in the line of the panic hook, which [`everfresh_core::logs`] scrubs
+/// in Lambda.
 pub(crate) async fn catch<T>(metrics: &MetricsBuffer, what: &'static str, work: impl Future<Output = T>) -> Option<T> {
     let result = AssertUnwindSafe(work).catch_unwind().await;
     if result.is_err() {
         metrics.count(metrics::PANICS);
-        tracing::error!(what, "{what} panicked; the panic message is on stderr before this line");
+        tracing::error!(
+            what,
+            "{what} panicked; the instance goes on; the panic's location and message are logged before this line"
+        );
     }
     result.ok()
 }

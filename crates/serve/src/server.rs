@@ -15,7 +15,6 @@ use everfresh_core::metrics::{self, Metrics};
 use everfresh_enqueue::{Queues, Sender};
 
 use crate::cache::PageCache;
-use crate::enqueue::queue::Queue;
 use crate::enqueue::{Enqueue, Enqueuer};
 use crate::http::{Reply, Request};
 use crate::log_throttle::LogThrottle;
@@ -24,6 +23,7 @@ use crate::page::error::PageError;
 use crate::panics;
 use crate::preview::Previews;
 use crate::settings::Settings;
+use crate::sqs::Queue;
 use crate::trigger::Trigger;
 use crate::trigger::endpoint::reserved;
 
@@ -73,7 +73,7 @@ impl Server {
         // Readers enqueue nothing of low priority.
         let queues = Queues { main: settings.queue.clone(), low_priority: settings.queue.clone() };
         let sender = Sender::new(clients.sqs.clone(), queues).producer("everfresh-serve", env!("CARGO_PKG_VERSION"));
-        let queue = Arc::new(Queue::new(sender, metrics.clone(), time.clone()));
+        let queue = Arc::new(Queue::new(settings.queue.clone(), sender, metrics.clone(), time.clone()));
         Self {
             trigger: Trigger::new(&settings, ledger.clone(), queue.clone(), metrics.clone(), log.clone()),
             cache: PageCache::new(&settings, ledger, artifacts, log.clone()),
@@ -92,12 +92,18 @@ impl Server {
         Self { previews: self.previews.with_loopback_origins(), ..self }
     }
 
-    /// Opens connections to DynamoDB and S3 during the cold start, when no request waits. A failure
-    /// is logged and otherwise ignored: the calls are made again when they are needed.
+    /// Opens connections to DynamoDB and S3 during the cold start, when no request waits. Errors are
+    /// ignored, and only a timeout is logged: the first request that needs a connection opens it.
     pub async fn warm_up(&self) {
         let tenant = self.config.tenants().next().map(|config| &config.tenant);
         if tokio::time::timeout(WARM_UP_TIMEOUT, self.cache.warm_up(tenant)).await.is_err() {
-            tracing::warn!("DynamoDB or S3 did not answer during the cold start");
+            let (table, bucket, timeout) = (&self.settings.table, &self.settings.bucket, WARM_UP_TIMEOUT);
+            tracing::warn!(
+                table,
+                bucket,
+                "DynamoDB table {table} or S3 bucket {bucket} did not answer within {timeout:?} of the cold start; the \
+                 first request opens the connections"
+            );
         }
     }
 

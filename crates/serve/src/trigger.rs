@@ -34,16 +34,16 @@ use everfresh_core::ledger::{Ledger, LedgerError, Nonce};
 use everfresh_core::metrics;
 use everfresh_enqueue::attributes;
 
-use crate::enqueue::queue::{Queue, QueueError};
 use crate::http::{Reply, Request};
 use crate::log_throttle::{LogThrottle, Problem};
 use crate::metrics::MetricsBuffer;
 use crate::server::RETRY_AFTER;
 use crate::settings::Settings;
+use crate::sqs::{Queue, QueueError};
 use change::Change;
 use endpoint::{Endpoint, MOST_BODY_BYTES, RevalidateTarget, parse_after};
 use error::TriggerError;
-use limits::{Limited, Share, TriggerLimits};
+use limits::{Bucket, Limited, TriggerLimits};
 use signature::{Admitted, Denied, RevalidateKeys, SignedRequest};
 
 #[derive(Debug)]
@@ -105,13 +105,13 @@ impl Trigger {
         match endpoint {
             Endpoint::Revalidate { query } => {
                 let change = Change::new(tenant, RevalidateTarget::parse(query, &request.body)?, request)?;
-                self.spend_nonce(tenant, &admitted, Share::Changes, Some(&change.key)).await?;
+                self.spend_nonce(tenant, &admitted, Bucket::Changes, Some(&change.key)).await?;
                 self.send(tenant, change).await
             }
             Endpoint::Request { handle, query } => {
                 let handle: Handle = handle.parse().map_err(|error| bad_handle(&error))?;
                 let after = parse_after(query)?;
-                self.spend_nonce(tenant, &admitted, Share::StateReads, None).await?;
+                self.spend_nonce(tenant, &admitted, Bucket::StateReads, None).await?;
                 self.read_state(tenant, &handle, after).await
             }
         }
@@ -136,7 +136,7 @@ impl Trigger {
     fn unsigned(&self, tenant: &TenantConfig, denied: Denied) -> TriggerError {
         let (tenant, why) = (&tenant.tenant, denied.as_str());
         if self.log.should_log(Problem::Unsigned, &format!("{tenant} {why}")) {
-            tracing::warn!(%tenant, why, "trigger request for {tenant} rejected, signature not accepted: {why}");
+            tracing::warn!(%tenant, why, "signed request for tenant {tenant} refused with 401: {denied}");
         }
         TriggerError::Unsigned
     }
@@ -146,15 +146,15 @@ impl Trigger {
         &self,
         tenant: &TenantConfig,
         admitted: &Admitted,
-        share: Share,
+        bucket: Bucket,
         key: Option<&IdempotencyKey>,
     ) -> Result<(), TriggerError> {
         let limited = |Limited { retry_after }| TriggerError::Limited { retry_after };
-        self.limits.may_write(share, self.local_now_ms()).map_err(limited)?;
+        self.limits.may_write(bucket, self.local_now_ms()).map_err(limited)?;
         let Admitted { key_id, nonce, keep_until } = admitted;
         match self.ledger.spend_nonce(key_id, nonce, *keep_until).await {
             Ok(Nonce::Spent) => {
-                self.limits.accepted(share, admitted, self.local_now_ms());
+                self.limits.accepted(bucket, admitted, self.local_now_ms());
                 Ok(())
             }
             Ok(Nonce::Replayed) => {
@@ -199,7 +199,8 @@ impl Trigger {
 
     fn ledger_failed(&self, error: &LedgerError, key: Option<&IdempotencyKey>) -> TriggerError {
         self.metrics.count(metrics::DYNAMODB_OUTAGE);
-        tracing::error!(%error, "signed request cannot be answered, DynamoDB call failed: {error}");
+        let table = self.ledger.table();
+        tracing::error!(table, %error, "signed request answered with 503, DynamoDB table {table}: {error}");
         TriggerError::Unavailable { retry_after: RETRY_AFTER, key: key.cloned() }
     }
 

@@ -101,7 +101,7 @@ impl BodyCache {
             Ok(Ok(found)) => {
                 if self.breaker.succeeded() {
                     let bucket = self.bucket();
-                    tracing::info!(bucket, "S3 bucket {bucket} answers again");
+                    tracing::info!(bucket, "S3 bucket {bucket}: download succeeded; published bodies are served again");
                 }
                 let Some(body) = found else { return Fetched::Missing };
                 let weight = body.bytes.len() + name.unique.len() + 256;
@@ -117,7 +117,12 @@ impl BodyCache {
         // The time now, not the download's start: the breaker would close before it had any effect.
         if self.breaker.failed(self.time.local_now_ms()) {
             let bucket = self.bucket();
-            tracing::warn!(bucket, why, "S3 bucket {bucket} does not answer; serving from cache: {why}");
+            tracing::warn!(
+                bucket,
+                why,
+                "S3 bucket {bucket}: download failed; until one succeeds, bodies are served from memory and other pages \
+                 get 503: {why}"
+            );
         }
         Fetched::Unavailable
     }
@@ -134,7 +139,12 @@ async fn download(artifacts: Artifacts, key: String, log: Arc<LogThrottle>) -> D
         Download::TooLarge => {
             let bucket = artifacts.bucket();
             if log.should_log(Problem::BodyTooLarge, &key) {
-                tracing::error!(bucket, key, "s3://{bucket}/{key} has more bytes than a response may have");
+                tracing::error!(
+                    bucket,
+                    key,
+                    "s3://{bucket}/{key} has more than {MAX_BYTES} bytes, the most that Lambda can return; it is not \
+                     served, and its page is regenerated"
+                );
             }
             Ok(None)
         }

@@ -166,7 +166,7 @@ impl SnapshotCache {
             Ok(snapshot) => {
                 if self.breaker.succeeded() {
                     let table = self.reads.ledger.table();
-                    tracing::info!(table, "DynamoDB table {table} answers again");
+                    tracing::info!(table, "DynamoDB table {table}: read succeeded; cached pages are refreshed again");
                 }
                 if let Some(error) = &snapshot.unreadable {
                     self.log_unreadable(page, error);
@@ -182,14 +182,19 @@ impl SnapshotCache {
     fn log_unreadable(&self, page: &PageKey, error: &dyn std::error::Error) {
         if self.log.should_log(Problem::UnreadableRow, page) {
             let page = page.logged();
-            tracing::error!(%page, %error, "the DynamoDB row of {page} cannot be read: {error}");
+            tracing::error!(%page, %error, "the DynamoDB row of {page} cannot be read; until it is replaced, only a cached version is served: {error}");
         }
     }
 
     fn failed(&self, why: &str) {
         if self.breaker.failed(self.local_now_ms()) {
             let table = self.reads.ledger.table();
-            tracing::warn!(table, why, "DynamoDB table {table} does not answer; serving from cache: {why}");
+            tracing::warn!(
+                table,
+                why,
+                "DynamoDB table {table}: read failed; until one succeeds, cached pages are served from memory and others \
+                 get 503: {why}"
+            );
         }
     }
 

@@ -46,24 +46,24 @@ pub(super) enum Permit {
 #[derive(Debug)]
 pub(super) struct EnqueueLimiter {
     sent: LruCache<RequestKey, Sent>,
-    buckets: HashMap<(Tenant, Share), TokenBucket>,
+    buckets: HashMap<(Tenant, Bucket), TokenBucket>,
     per_minute: u32,
 }
 
 /// Which of a tenant's two token buckets is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Share {
+enum Bucket {
     Pages,
     /// Nothing is published, or a 404 or a redirect: what an invented path gets.
     NoPage,
 }
 
-impl Share {
+impl Bucket {
     fn of(meta: Option<&Meta>) -> Self {
         // A foreign row has no status, and is a page.
         match meta.map(|meta| meta.status.unwrap_or(200)) {
-            Some(200) => Share::Pages,
-            Some(_) | None => Share::NoPage,
+            Some(200) => Bucket::Pages,
+            Some(_) | None => Bucket::NoPage,
         }
     }
 }
@@ -72,7 +72,7 @@ impl Share {
 struct Sent {
     /// The version at that time.
     seen: Seen,
-    share: Share,
+    bucket: Bucket,
     at_ms: u64,
     window_ms: u64,
 }
@@ -87,30 +87,30 @@ impl EnqueueLimiter {
     /// Decides with the published version. After [`Permit::Allowed`] the caller sends, or calls
     /// [`Self::failed`].
     pub(super) fn decide(&mut self, key: RequestKey, meta: Option<&Meta>, now_ms: u64) -> Permit {
-        let (seen, share) = (Seen::of(meta), Share::of(meta));
+        let (seen, bucket) = (Seen::of(meta), Bucket::of(meta));
         let before = self.sent.get(&key).filter(|sent| sent.seen == seen);
         // A clock that jumped back must not suppress for longer than the window.
         if before.is_some_and(|sent| now_ms.abs_diff(sent.at_ms) < sent.window_ms) {
             return Permit::Suppressed;
         }
         let window_ms = before.map_or(FIRST_WINDOW_MS, |sent| (sent.window_ms * 2).min(LONGEST_WINDOW_MS));
-        if !self.take_token((key.page.tenant().clone(), share), now_ms) {
+        if !self.take_token((key.page.tenant().clone(), bucket), now_ms) {
             return Permit::RateLimited;
         }
-        self.sent.put(key, Sent { seen, share, at_ms: now_ms, window_ms });
+        self.sent.put(key, Sent { seen, bucket, at_ms: now_ms, window_ms });
         Permit::Allowed
     }
 
     /// The message did not reach SQS: the next read may try again, and the token is returned.
     pub(super) fn failed(&mut self, key: &RequestKey) {
         let Some(sent) = self.sent.pop(key) else { return };
-        if let Some(bucket) = self.buckets.get_mut(&(key.page.tenant().clone(), sent.share)) {
-            bucket.put_back();
+        if let Some(tokens) = self.buckets.get_mut(&(key.page.tenant().clone(), sent.bucket)) {
+            tokens.put_back();
         }
     }
 
-    fn take_token(&mut self, share: (Tenant, Share), now_ms: u64) -> bool {
-        self.buckets.entry(share).or_insert_with(|| TokenBucket::new(self.per_minute, now_ms)).take(now_ms)
+    fn take_token(&mut self, bucket: (Tenant, Bucket), now_ms: u64) -> bool {
+        self.buckets.entry(bucket).or_insert_with(|| TokenBucket::new(self.per_minute, now_ms)).take(now_ms)
     }
 }
 

@@ -5,8 +5,8 @@ use everfresh_core::metrics;
 use everfresh_enqueue::{Message, attributes};
 
 use super::limiter::RequestKey;
-use super::queue::QueueError;
 use super::{Enqueue, Enqueuer};
+use crate::sqs::QueueError;
 
 impl Enqueuer {
     /// Returns whether SQS has the message. If not, the next read of the page may try again.

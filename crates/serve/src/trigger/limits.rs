@@ -19,7 +19,7 @@ const NONCE_CAPACITY: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
 /// Which token bucket a request uses. Polling the state of a request blocks no change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
+pub(super) enum Bucket {
     Changes,
     StateReads,
 }
@@ -62,11 +62,11 @@ impl TriggerLimits {
 
     /// Whether the request's nonce may be written now. After the write the caller calls
     /// [`Self::accepted`] or [`Self::replayed`], unless the write failed.
-    pub(super) fn may_write(&self, share: Share, now_ms: u64) -> Result<(), Limited> {
+    pub(super) fn may_write(&self, bucket: Bucket, now_ms: u64) -> Result<(), Limited> {
         let mut state = self.locked();
-        let bucket = state.bucket(share);
-        if !bucket.has_token(now_ms) {
-            return Err(Limited { retry_after: bucket.seconds_to_next() });
+        let tokens = state.tokens(bucket);
+        if !tokens.has_token(now_ms) {
+            return Err(Limited { retry_after: tokens.seconds_to_next() });
         }
         // Taken before the write and put back after it: a write that is cancelled has still cost
         // one.
@@ -77,11 +77,11 @@ impl TriggerLimits {
     }
 
     /// The nonce was written: the request counts.
-    pub(super) fn accepted(&self, share: Share, admitted: &Admitted, now_ms: u64) {
+    pub(super) fn accepted(&self, bucket: Bucket, admitted: &Admitted, now_ms: u64) {
         let mut state = self.locked();
         state.wasted_writes.put_back();
         // Empty by now only with concurrent requests, which Lambda does not send to one instance.
-        state.bucket(share).take(now_ms);
+        state.tokens(bucket).take(now_ms);
         state.known_nonces.put(nonce_key(admitted), ());
     }
 
@@ -96,10 +96,10 @@ impl TriggerLimits {
 }
 
 impl State {
-    fn bucket(&mut self, share: Share) -> &mut TokenBucket {
-        match share {
-            Share::Changes => &mut self.changes,
-            Share::StateReads => &mut self.state_reads,
+    fn tokens(&mut self, bucket: Bucket) -> &mut TokenBucket {
+        match bucket {
+            Bucket::Changes => &mut self.changes,
+            Bucket::StateReads => &mut self.state_reads,
         }
     }
 }

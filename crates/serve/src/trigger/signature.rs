@@ -28,7 +28,7 @@ use everfresh_core::domain::digest::Digest;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::http::canonical;
+use crate::http::signed_text;
 
 /// The first line of what is signed.
 pub const VERSION: &str = "everfresh-1";
@@ -99,19 +99,22 @@ pub struct Admitted {
 }
 
 /// Why a signature is not accepted. For the log only; the response has no reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// A header is missing or malformed.
+    #[error("a signed part of the request is missing or malformed")]
     Malformed,
+    #[error("no configured key has the name in x-everfresh-key-id")]
     UnknownKey,
+    #[error("x-everfresh-signature is not the signature of this request with this key")]
     Signature,
-    /// Too far from AWS's time.
+    #[error("x-everfresh-timestamp is more than {WINDOW_S} s from AWS's time")]
     Time,
-    /// The nonce was used before.
+    #[error("x-everfresh-nonce was used before")]
     Replayed,
 }
 
 impl Denied {
+    /// The field `why` of the log line.
     pub fn as_str(self) -> &'static str {
         match self {
             Denied::Malformed => "malformed",
@@ -151,7 +154,7 @@ impl RevalidateKeys {
     /// None without such a key.
     pub fn sign(&self, key_id: &str, request: &SignedRequest<'_>) -> Option<String> {
         let key = self.0.iter().find(|key| key.id == key_id)?;
-        Some(canonical::to_hex(&request.mac(&key.secret)?.finalize().into_bytes()))
+        Some(signed_text::to_hex(&request.mac(&key.secret)?.finalize().into_bytes()))
     }
 
     /// Verifies the signature in constant time, then the timestamp.
@@ -163,7 +166,7 @@ impl RevalidateKeys {
         now_ms: u64,
     ) -> Result<Admitted, Denied> {
         let (Some(timestamp), Some(signature)) =
-            (canonical::parse_number(request.timestamp), canonical::parse_hex(signature))
+            (signed_text::parse_number(request.timestamp), signed_text::parse_hex(signature))
         else {
             return Err(Denied::Malformed);
         };

@@ -1,4 +1,5 @@
-//! The SQS queue, for page reads and signed requests alike.
+//! The SQS queue, for page reads ([`crate::enqueue`]) and signed requests ([`crate::trigger`])
+//! alike.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use everfresh_core::aws_time::AwsTime;
 use everfresh_core::metrics;
 use everfresh_enqueue::{Message, MessageError, SendError, Sender};
 
-use crate::circuit_breaker::CircuitBreaker;
+use crate::circuit_breaker::{CircuitBreaker, LONGEST_PAUSE_MS};
 use crate::metrics::MetricsBuffer;
 
 /// The next request waits for this instance while a send is in progress.
@@ -15,6 +16,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Queue {
+    url: String,
     sender: Sender,
     breaker: CircuitBreaker,
     metrics: Arc<MetricsBuffer>,
@@ -29,8 +31,9 @@ pub(crate) enum QueueError {
 }
 
 impl Queue {
-    pub(crate) fn new(sender: Sender, metrics: Arc<MetricsBuffer>, time: AwsTime) -> Self {
-        Self { sender, breaker: CircuitBreaker::default(), metrics, time }
+    /// `url` is the queue that `sender` sends to, for the log.
+    pub(crate) fn new(url: String, sender: Sender, metrics: Arc<MetricsBuffer>, time: AwsTime) -> Self {
+        Self { url, sender, breaker: CircuitBreaker::default(), metrics, time }
     }
 
     /// Whether the last send failed a moment ago. A caller that can do without should not send.
@@ -43,12 +46,13 @@ impl Queue {
         match tokio::time::timeout(SEND_TIMEOUT, self.sender.send_with(message, attributes)).await {
             Ok(Ok(_)) => {
                 if self.breaker.succeeded() {
-                    tracing::info!("SQS send succeeded; enqueue resumed");
+                    let queue = &self.url;
+                    tracing::info!(queue, "SQS queue {queue}: send succeeded; stale pages are enqueued again");
                 }
                 Ok(())
             }
             Ok(Err(SendError::Message(error))) => Err(QueueError::Message(error)),
-            Ok(Err(error @ SendError::Queue { .. })) => Err(self.failed(&error.to_string())),
+            Ok(Err(SendError::Queue { why, .. })) => Err(self.failed(&why)),
             Err(_) => Err(self.failed("timeout")),
         }
     }
@@ -56,7 +60,13 @@ impl Queue {
     fn failed(&self, why: &str) -> QueueError {
         self.metrics.count(metrics::SQS_OUTAGE);
         if self.breaker.failed(self.time.local_now_ms()) {
-            tracing::warn!(why, "SQS send failed; enqueue suspended with backoff: {why}");
+            let (queue, seconds) = (&self.url, LONGEST_PAUSE_MS / 1000);
+            tracing::warn!(
+                queue,
+                why,
+                "SQS queue {queue}: send failed; until one succeeds, stale pages are enqueued with a backoff of up to \
+                 {seconds} s: {why}"
+            );
         }
         QueueError::Unavailable
     }
