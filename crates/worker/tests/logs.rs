@@ -276,7 +276,7 @@ async fn signed_request_logs_no_private_value() {
     assert_eq!(send_signed(&world, &instance, &keys, "nonce-0123456789").await, 401);
     instance.inject(On::every("PutItem"), Fault::FailBefore);
     assert_eq!(send_signed(&world, &instance, &keys, "nonce-9876543210").await, 503);
-    log.check(&["cannot be answered"]);
+    log.check(&["signed request answered with 503, DynamoDB table everfresh"]);
 }
 
 /// Sends a signed request for the page. Returns the status of the response.
