@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 use everfresh_core::config::{Config, Render, TenantConfig};
 use everfresh_core::domain::page_key::Tenant;
-use everfresh_worker::build;
+use everfresh_worker::startup;
 
 use crate::args::TargetArgs;
 use crate::output::{self, say};
@@ -15,9 +15,9 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let file = target.config.as_deref().unwrap_or(Path::new("everfresh.toml"));
     let config = load(file)?;
     let tenants: Vec<&TenantConfig> = config.tenants().collect();
-    build::check_renderers(&config).with_context(|| file.display().to_string())?;
+    startup::check_renderers(&config).with_context(|| file.display().to_string())?;
     config.check_origins(false).with_context(|| file.display().to_string())?;
-    build::check_templates(&config, &file.display().to_string())?;
+    startup::check_templates(&config, &file.display().to_string())?;
     let notes = notes(&config);
     if target.json {
         let tenants: Vec<_> = tenants

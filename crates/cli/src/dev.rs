@@ -22,7 +22,7 @@ use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY, stack};
 use everfresh_worker::handler::BatchError;
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
-use everfresh_worker::{Worker, build};
+use everfresh_worker::{Worker, startup};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -137,7 +137,7 @@ fn worker(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Resu
     let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_loopback();
     let loaded = config::load(config)?;
     loaded.check_origins(true).with_context(|| config.display().to_string())?;
-    Ok(build::worker(&settings.worker, loaded, clients, Arc::new(renderers))?)
+    Ok(startup::worker(&settings.worker, loaded, clients, Arc::new(renderers))?)
 }
 
 /// Enqueues the demo's pages, so that they are ready for the first reader.

@@ -1,8 +1,9 @@
-//! `everfresh request show`: status and events of a request.
+//! `everfresh request show`: state and events of a request.
 
 use anyhow::Context;
-use everfresh_core::domain::events::Event;
+use everfresh_core::domain::page::NO_RECORD;
 use everfresh_core::domain::request::Handle;
+use everfresh_core::domain::request_events::Event;
 
 use crate::args::{RequestArgs, TargetArgs};
 use crate::config::tenant;
@@ -20,11 +21,11 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
         // Not an error: a request has no record before its first delivery, and never gets one if it
         // is already covered then.
         if json {
-            let shown = serde_json::json!({"handle": handle.to_string(), "status": "NO_RECORD"});
+            let shown = serde_json::json!({"handle": handle.to_string(), "state": NO_RECORD});
             output::json(&shown)?;
         } else {
             say!(
-                "status    no record: the request waits in the queue, or the published page covered it at its first delivery"
+                "state     no record: the request waits in the queue, or the published page covered it at its first delivery"
             )?;
         }
         return Ok(());
@@ -37,7 +38,7 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
             .collect();
         let shown = serde_json::json!({
             "handle": handle.to_string(),
-            "status": row.status.as_str(),
+            "state": row.state(),
             "attempts": row.attempts,
             "error_class": row.error_class.map(|class| class.as_str()),
             "result_s3_key": row.result_s3_key,
@@ -46,7 +47,7 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
         output::json(&shown)?;
         return Ok(());
     }
-    say!("status    {}", row.status.as_str())?;
+    say!("state     {}", row.state())?;
     say!("attempts  {}", row.attempts)?;
     if let Some(class) = row.error_class {
         say!("error     {}", class.as_str())?;

@@ -46,7 +46,7 @@ fn request_publishes_a_page_and_a_change_a_new_version() {
     let dev = Dev::start(folder.path());
     let enqueued = json(&run(&dev.data, &["enqueue", "/products/figs"]));
     let handle = enqueued["handle"].as_str().unwrap();
-    let request = eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
+    let request = eventually(&dev.data, &["request", "show", handle], |request| request["state"] == "completed");
     let stages: Vec<&str> =
         request["events"].as_array().unwrap().iter().map(|e| e["stage"].as_str().unwrap()).collect();
     assert_eq!(stages, ["received", "claimed", "leased", "rendered", "uploaded", "committed"]);
@@ -66,7 +66,7 @@ fn request_publishes_a_page_and_a_change_a_new_version() {
     assert_ne!(newer["published"]["etag"], page["published"]["etag"]);
     let body = run(&dev.data, &["page", "show", "/products/figs", "--body"]);
     assert!(text(&body.stdout).contains("Black figs"), "{}", text(&body.stderr));
-    eventually(&dev.data, &["request", "show", &handle], |request| request["status"] == "COMPLETED");
+    eventually(&dev.data, &["request", "show", &handle], |request| request["state"] == "completed");
     assert!(dev.stop());
 }
 
@@ -75,7 +75,7 @@ fn unknown_request_is_shown_without_a_record() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let shown = json(&run(&dev.data, &["request", "show", "inval.never-sent"]));
-    assert_eq!(shown["status"], "NO_RECORD");
+    assert_eq!(shown["state"], "no_record");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn enqueued_tag_makes_its_pages_stale() {
     let enqueued = json(&run(&dev.data, &["enqueue", "--tag", "products"]));
     let handle = enqueued["handle"].as_str().unwrap();
     assert!(handle.starts_with("inval."), "{handle}");
-    eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
+    eventually(&dev.data, &["request", "show", handle], |request| request["state"] == "completed");
     eventually(&dev.data, &["page", "show", "/products"], |page| {
         page["freshness"].as_str().unwrap().contains("invalidated")
     });
@@ -216,7 +216,7 @@ async fn terminal_escapes_in_rows_arguments_and_files_are_escaped() {
     let dev = Dev::start(folder.path());
     let enqueued = json(&run(&dev.data, &["enqueue", "/products/figs"]));
     let handle = enqueued["handle"].as_str().unwrap();
-    eventually(&dev.data, &["request", "show", handle], |request| request["status"] == "COMPLETED");
+    eventually(&dev.data, &["request", "show", handle], |request| request["state"] == "completed");
     let dynamodb = dev.clients().dynamodb;
     let rows = dynamodb.scan().table_name("everfresh").send().await.unwrap().items.unwrap();
     for name in ["s3_key", "result_s3_key"] {

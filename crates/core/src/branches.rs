@@ -16,8 +16,14 @@ pub fn reached(branch: Branch) {
 /// The enum, all of its values and their names, from one list.
 macro_rules! branches {
     ($($(#[$doc:meta])+ $branch:ident = $name:literal,)+) => {
-        /// A branch of the protocol. Branches that only a defect of DynamoDB itself leads to are
-        /// not listed: no run takes them.
+        /// A branch of the protocol. Not listed, because no or hardly any run takes them:
+        ///
+        /// - what only a defect of DynamoDB itself leads to;
+        /// - a record that changes four times while one worker judges it (claim, settle);
+        /// - the second half of [`FailedWithoutLease`](Branch::FailedWithoutLease) and its like,
+        ///   refused because that right was lost between two transactions as well;
+        /// - a lease that is taken over between the refused commit and its own revival;
+        /// - a covered request of a page that was purged meanwhile.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Branch {
             $($(#[$doc])+ $branch,)+
@@ -42,6 +48,8 @@ branches! {
     Covered = "covered",
     /// The record that earlier deliveries left of a covered request is completed.
     CoveredSettled = "covered-settled",
+    /// A covered request has no record to complete, or a worker with a valid claim completes it.
+    CoveredNothingToSettle = "covered-nothing-to-settle",
     /// A covered request's record is another request's with the same key.
     CoveredConflict = "covered-conflict",
     /// A covered request's record could not be completed.
@@ -84,6 +92,8 @@ branches! {
     ClaimUnknownThenMine = "claim-unknown-then-mine",
     /// No response; the record says that the claim was not written.
     ClaimUnknownThenNot = "claim-unknown-then-not",
+    /// No response, and the record cannot be read either.
+    ClaimUnknownUnread = "claim-unknown-unread",
     /// The claim that is given back is not this worker's any more.
     GiveBackRefused = "give-back-refused",
 
@@ -100,6 +110,10 @@ branches! {
     LeaseUnknownThenMine = "lease-unknown-then-mine",
     /// No response; the row says that the lease was not taken.
     LeaseUnknownThenNot = "lease-unknown-then-not",
+    /// No response, and the row cannot be read either.
+    LeaseUnknownUnread = "lease-unknown-unread",
+    /// The lease could not be taken, and the claim is given back.
+    AcquireFailed = "acquire-failed",
     /// A renewal stayed unanswered and is tried again.
     RenewalUnknown = "renewal-unknown",
     /// The render ended while a renewal was under way.
@@ -118,8 +132,13 @@ branches! {
     AnswerFromCache = "answer-from-cache",
     /// The response came from a cache and is too old.
     AnswerTooOld = "answer-too-old",
-    /// The response came from a cache and is older than the published version.
+    /// The response came from a cache, and may be older than the published version, which differs.
     AnswerOlderThanPublished = "answer-older-than-published",
+    /// The response came from a cache, and may be older than the published version, which is the
+    /// same.
+    UnchangedAnswerFromCache = "unchanged-answer-from-cache",
+    /// The origin's cache answered too often with old content.
+    OriginStaleRejected = "origin-stale-rejected",
     /// The publish gate refused the response.
     GateRefused = "gate-refused",
     /// The same content is uploaded again, for its object is missing.

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! `render = { http = "https://origin.internal", private_network = true }` is an origin in a
-//! private network (see [`address`](crate::domain::address) for what that is); `keep_alive = false`
-//! gives every request to the origin a connection of its own.
+//! private network (see [`origin_address`](crate::domain::origin_address) for what that is);
+//! `keep_alive = false` gives every request to the origin a connection of its own.
 //!
 //! Only `hosts`, `render`, `path` and `revalidate` are required. A field that does not exist or has
 //! a wrong value is refused with its name, its place, and what is allowed there. A path that

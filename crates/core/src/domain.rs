@@ -12,39 +12,39 @@
 //! | `keys` | every partition key and sort key of the table |
 //! | [`request`], [`tag`] | a request to regenerate, its hash and its public handle |
 //! | [`version`] | ids of a page's commits, which grow whatever the clocks say |
-//! | [`page`], [`health`], [`invalidations`], [`events`] | the rows of the table as values |
+//! | [`page`], [`health`], [`invalidations`], [`request_events`] | the rows of the table as values |
 //! | [`freshness`] | whether a page is good enough to serve |
 //! | [`coverage`] | whether a page already covers a request |
 //! | [`claim`], [`lease`] | the right to handle a request, and the right to publish |
-//! | [`artifact`], [`headers`], [`gate`] | the response of a render, which headers are stored, and what may be published |
+//! | [`artifact`], [`headers`], [`publish_gate`] | the response of a render, which headers are stored, and what may be published |
 //! | [`cache_control`] | the directives of `Cache-Control`, read strictly |
-//! | [`address`] | which network addresses an origin may have |
-//! | [`age`] | whether a response was made now, or came out of a cache |
+//! | [`origin_address`] | which network addresses an origin may have |
+//! | [`origin_cache`] | whether a response was made now, or came out of a cache |
 //! | [`outcome`], [`disposition`] | the result of a message, and what is done with it on the queue |
 //! | [`scrub`] | what of a page, a key or any text may be logged |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
 
-pub mod address;
-pub mod age;
 pub mod artifact;
 pub mod cache_control;
 pub mod claim;
 pub mod coverage;
 pub mod digest;
 pub mod disposition;
-pub mod events;
 pub mod freshness;
-pub mod gate;
 pub mod headers;
 pub mod health;
 pub mod invalidations;
 pub(crate) mod keys;
 pub mod lease;
+pub mod origin_address;
+pub mod origin_cache;
 pub mod outcome;
 pub mod page;
 pub mod page_key;
 pub mod path;
+pub mod publish_gate;
 pub mod request;
+pub mod request_events;
 pub mod scrub;
 pub mod seconds;
 pub mod tag;

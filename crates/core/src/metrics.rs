@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// The CloudWatch namespace.
 pub const NAMESPACE: &str = "Everfresh";
 
 /// A metric. Each outcome has a metric of its own name.
@@ -19,7 +18,6 @@ const fn count(name: &'static str) -> Metric {
     Metric { name, unit: "Count" }
 }
 
-/// Messages received.
 pub const RECEIVED: Metric = count("received");
 /// A new version was published.
 pub const COMMITTED: Metric = count("committed");
@@ -47,7 +45,7 @@ pub const FAILED: Metric = count("failed");
 /// Sent to the dead-letter queue.
 pub const REJECTED: Metric = count("rejected");
 /// Of `rejected`: one key for two different requests. Alarm on it.
-pub const HASH_MISMATCHES: Metric = count("hash_mismatches");
+pub const KEY_CONFLICTS: Metric = count("key_conflicts");
 /// Of `rejected`: a message of a contract version that this worker does not know. Its producer was
 /// deployed before the worker; redrive it when the worker is.
 pub const UNKNOWN_VERSION: Metric = count("unknown_version");
@@ -70,12 +68,12 @@ pub const GONE: Metric = count("gone");
 pub const NOT_MODIFIED: Metric = count("not_modified");
 /// Readers that were refused: method, host, path.
 pub const REFUSED: Metric = count("refused");
-/// Readers that got an error in place of a page: 503, or 500 after a panic.
+/// Readers that got an error in place of a page: 503, 500 after a panic, or 502 for a preview.
 pub const UNAVAILABLE: Metric = count("unavailable");
 /// Requests, or deferred work after their responses, that panicked: a defect of Everfresh. The log
 /// has the location.
 pub const PANICS: Metric = count("panics");
-/// Responses from memory, without a call to AWS.
+/// Responses without a read of DynamoDB or S3.
 pub const MEMORY_HITS: Metric = count("memory_hits");
 /// Regenerations that readers enqueued.
 pub const ENQUEUED: Metric = count("enqueued");
@@ -86,11 +84,11 @@ pub const ENQUEUES_SUPPRESSED: Metric = count("enqueues_suppressed");
 pub const ENQUEUES_LIMITED: Metric = count("enqueues_limited");
 /// Regenerations that a signed HTTP request enqueued.
 pub const TRIGGERED: Metric = count("triggered");
-/// Trigger requests without a valid signature.
+/// Trigger requests without a valid signature, or replayed ones.
 pub const TRIGGERS_UNSIGNED: Metric = count("triggers_unsigned");
 /// Signed HTTP requests that were refused by the rate limit.
 pub const TRIGGERS_LIMITED: Metric = count("triggers_limited");
-/// Bodies that META points at and the bucket does not have.
+/// Bodies that META points at and the bucket does not have, or that are too large to be served.
 pub const BODIES_LOST: Metric = count("bodies_lost");
 /// Reads of a page and trigger requests for which a DynamoDB call failed.
 pub const DYNAMODB_OUTAGE: Metric = count("dynamodb_outage");
@@ -104,7 +102,7 @@ pub const STALENESS: Metric = Metric { name: "staleness", unit: "Milliseconds" }
 /// CloudWatch takes at most this many values of one metric per line.
 pub const MOST_VALUES: usize = 100;
 
-/// The metrics of one batch.
+/// The metrics of one batch of the worker, or of some seconds of the serving function.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     values: BTreeMap<Metric, Vec<u64>>,

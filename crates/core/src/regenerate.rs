@@ -8,16 +8,16 @@
 //! | `plan` | lookup: does the request need a render, and what must the render show |
 //! | `render` | render and gate |
 //! | `keep_lease` | renews the lease meanwhile |
-//! | `publication` | the next version's row |
+//! | `next_version` | the next version's row |
 //! | `notify` | CloudFront and subscribers, after the commit; how a notification survives a crash |
 //! | `settle` | the record of a request that another version covers |
 //! | `invalidate_tag` | requests by tag, which render nothing |
 
 mod invalidate_tag;
 mod keep_lease;
+mod next_version;
 mod notify;
 mod plan;
-mod publication;
 mod render;
 mod settle;
 
@@ -29,16 +29,16 @@ use self::plan::Plan;
 use crate::artifacts::Artifacts;
 use crate::branches::{Branch, reached};
 use crate::config::{Ladder, Resolved, TenantConfig};
-use crate::domain::age::{MAX_STALE_ANSWERS, Made, made};
 use crate::domain::coverage::Coverage;
-use crate::domain::events::Stage;
+use crate::domain::origin_cache::{MAX_STALE_RESPONSES, Made, made};
 use crate::domain::outcome::{Busy, ErrorClass, Outcome, RejectReason};
 use crate::domain::page::{Meta, ReqStatus};
 use crate::domain::request::{Reason, Request};
+use crate::domain::request_events::Stage;
 use crate::domain::scrub;
 
 use crate::ledger::RowError;
-use crate::ledger::epochs::Epochs;
+use crate::ledger::epoch_cache::Epochs;
 use crate::ledger::{Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights};
 use crate::notifier::Notifier;
 use crate::render::Renderer;
@@ -84,8 +84,8 @@ pub struct Job<'a> {
     pub deadline_ms: u64,
     /// Whether an earlier delivery may have left a record.
     pub has_record: bool,
-    /// Keys of objects that readers did not find in S3. If the published one is among them, the same
-    /// content is uploaded again.
+    /// Keys of objects that readers did not find in S3. If the published one is among them, the
+    /// same content is uploaded again.
     pub missing_objects: &'a [&'a str],
 }
 
@@ -93,8 +93,8 @@ pub struct Job<'a> {
 struct Attempt {
     outcome: Outcome,
     published: Published,
-    /// The request turned out to be covered after the attempt had written its record, which `settle`
-    /// must complete.
+    /// The request turned out to be covered after the attempt had written its record, which
+    /// `settle` must complete.
     must_settle: bool,
 }
 
@@ -210,6 +210,7 @@ impl Regenerator {
             Err(error) => {
                 // The claim is given back, so that this does not count as an attempt. If that fails
                 // too, the claim expires.
+                reached(Branch::AcquireFailed);
                 let _ = self.ledger.give_back(claim).await;
                 return Err(error);
             }
@@ -227,11 +228,11 @@ impl Regenerator {
         };
         rights.claim.reached(Stage::Rendered, self.now_ms());
         let made = made(&rendered, began_ms, needs.not_before_ms, self.now_ms(), rights.claim.stale_answers());
-        let (source_ms, cached) = match made {
-            Made::Now => (source_ms, false),
-            Made::Earlier { source_ms } => {
+        let (source_ms, cached_until_ms) = match made {
+            Made::Now => (source_ms, None),
+            Made::Earlier { source_ms, retry_ms } => {
                 reached(Branch::AnswerFromCache);
-                (source_ms, true)
+                (source_ms, Some(retry_ms))
             }
             Made::TooEarly { retry_ms } => {
                 reached(Branch::AnswerTooOld);
@@ -246,14 +247,17 @@ impl Regenerator {
             }
         };
         let mut publication = self.publication(job, &state, &passed, source_ms);
-        if cached && needs.may_be_older_than_published(source_ms, self.settings.ladder.epsilon_ms) {
-            // Unchanged content keeps the published version's `source_ms`. Other content might
-            // replace a newer version by an older one.
-            reached(Branch::AnswerOlderThanPublished);
+        if let Some(retry_ms) = cached_until_ms
+            && needs.may_be_older_than_published(source_ms, self.settings.ladder.epsilon_ms)
+        {
+            // Other content might replace a newer version by an older one.
             if !publication.unchanged {
-                return self.origin_is_stale(job, rights, self.now_ms(), state.meta).await;
+                reached(Branch::AnswerOlderThanPublished);
+                return self.origin_is_stale(job, rights, retry_ms, state.meta).await;
             }
-            publication.meta.source_ms = needs.published_ms;
+            // The same content was seen at both moments.
+            reached(Branch::UnchangedAnswerFromCache);
+            publication.meta.source_ms = publication.meta.source_ms.max(needs.published_ms);
         }
         // Upload before commit: a crash in between leaves an orphaned object, never a pointer to
         // nothing (I4).
@@ -292,13 +296,13 @@ impl Regenerator {
             }
             Commit::LostLease(rights) => self.give_up(rights, busy(Busy::LostLease)).await,
             Commit::LostClaim(rights) => self.give_up(rights, busy(Busy::Claim { until_ms: self.now_ms() })).await,
-            Commit::Unknown(rights, why) => {
+            Commit::Unknown(rights, error) => {
                 let page = job.resolved.page.logged();
                 tracing::warn!(
                     %page,
-                    why,
+                    %error,
                     "commit of {page} has an unknown result; giving up the lease, so that it cannot be applied later, and \
-                     retrying the message: {why}"
+                     retrying the message: {error}"
                 );
                 self.give_up(rights, busy(Busy::Unavailable)).await
             }
@@ -332,7 +336,8 @@ impl Regenerator {
 
     /// The answer came from a cache at the origin, and was made before the change or perhaps before
     /// the published version. A commit would complete the request without showing the change, or
-    /// replace newer content. Gives up; after [`MAX_STALE_ANSWERS`] a `changed` request is rejected.
+    /// replace newer content. Gives up; after [`MAX_STALE_RESPONSES`] a `changed` request is
+    /// rejected.
     async fn origin_is_stale(
         &self,
         job: &Job<'_>,
@@ -349,7 +354,8 @@ impl Regenerator {
              was published"
         );
         let outcome = match stale_answers {
-            MAX_STALE_ANSWERS.. if job.newest_changed_ms.is_some() => {
+            MAX_STALE_RESPONSES.. if job.newest_changed_ms.is_some() => {
+                reached(Branch::OriginStaleRejected);
                 Outcome::Rejected { reason: RejectReason::OriginStale }
             }
             _ => busy(Busy::OriginStale { until_ms: retry_ms }),

@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-use everfresh_core::domain::address::AddressPolicy;
+use everfresh_core::domain::origin_address::AddressPolicy;
 use tokio::net::lookup_host;
 
 use crate::error::OriginError;

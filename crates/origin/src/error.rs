@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use everfresh_core::domain::address::AddressRefused;
+use everfresh_core::domain::origin_address::AddressRefused;
 use everfresh_core::render::RenderFailure;
 
 pub(crate) type Cause = Box<dyn Error + Send + Sync>;

@@ -21,7 +21,7 @@
 //!
 //! A name is refused if any of its addresses is forbidden: such a record is a mistake or an attack,
 //! and otherwise chance would decide which address is used. The ranges, and the handling of IPv4
-//! addresses inside IPv6 addresses, are in [`everfresh_core::domain::address`]. A refusal is
+//! addresses inside IPv6 addresses, are in [`everfresh_core::domain::origin_address`]. A refusal is
 //! [`RenderFailure::Forbidden`](everfresh_core::render::RenderFailure::Forbidden), before any
 //! connection.
 //!

@@ -6,8 +6,8 @@
 //! | Where | What |
 //! |---|---|
 //! | `snapshot` | [`PageSnapshot`]: one page as DynamoDB had it; [`CachedPage`]: with where it comes from |
-//! | `snapshots` | reading snapshots: cached, shared, deferred or awaited |
-//! | `entries` | the snapshots in memory |
+//! | `snapshot_cache` | reading snapshots: cached, shared, deferred or awaited |
+//! | `snapshot_lru` | the snapshots in memory |
 //! | `ledger_reads` | one read of the ledger, and polling it |
 //! | `bodies` | bodies from memory or S3 |
 //! | `single_flight` | concurrent calls for the same key share one |
@@ -17,11 +17,11 @@
 pub(crate) mod bodies;
 mod byte_lru;
 mod deferred_reads;
-mod entries;
 pub(crate) mod ledger_reads;
 mod single_flight;
 pub(crate) mod snapshot;
-mod snapshots;
+mod snapshot_cache;
+mod snapshot_lru;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ use crate::settings::Settings;
 use bodies::{BodyCache, BodyName, Fetched};
 use ledger_reads::Until;
 use snapshot::{CachedPage, PageSnapshot};
-use snapshots::SnapshotCache;
+use snapshot_cache::SnapshotCache;
 
 #[derive(Debug)]
 pub(crate) struct PageCache {

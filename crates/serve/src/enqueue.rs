@@ -20,8 +20,8 @@ use everfresh_core::metrics;
 use crate::cache::snapshot::PageSnapshot;
 use crate::log_throttle::{LogThrottle, Problem};
 use crate::metrics::MetricsBuffer;
+use crate::queue::Queue;
 use crate::settings::Settings;
-use crate::sqs::Queue;
 use limiter::{EnqueueLimiter, Permit, RequestKey};
 
 /// A page with this many reads through one instance is regenerated before it becomes stale.

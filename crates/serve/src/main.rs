@@ -7,7 +7,7 @@ use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_core::logs;
 use everfresh_serve::lambda::after_reply::{AfterReply, PendingEnqueues};
 use everfresh_serve::lambda::event::{HttpAnswer, HttpEvent};
-use everfresh_serve::{Settings, build};
+use everfresh_serve::{Settings, startup};
 use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 
 // One request at a time: more threads would only cost memory and wake-ups.
@@ -20,7 +20,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Error> {
     let settings = Settings::from_env()?;
     let clients = Clients::aws(&aws_sdk_config(ClientTimeouts::READER, Network::Lambda).await);
-    let server = Arc::new(build::server(settings, &clients).await?);
+    let server = Arc::new(startup::server(settings, &clients).await?);
     server.warm_up().await;
     let pending = PendingEnqueues::default();
     let (handler, enqueues) = (server.clone(), pending.clone());

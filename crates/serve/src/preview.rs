@@ -8,9 +8,9 @@ use std::time::Duration;
 use everfresh_core::aws_time::AwsTime;
 use everfresh_core::config::{Render, TenantConfig};
 use everfresh_core::domain::artifact::Rendered;
-use everfresh_core::domain::gate::MAX_BODY_BYTES;
 use everfresh_core::domain::headers;
 use everfresh_core::domain::page_key::NormalPath;
+use everfresh_core::domain::publish_gate::MAX_BODY_BYTES;
 use everfresh_origin::{OriginRequest, OriginTimeouts, Origins};
 use http::header::{ACCEPT_LANGUAGE, COOKIE, HeaderName, HeaderValue};
 

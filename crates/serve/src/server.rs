@@ -22,8 +22,8 @@ use crate::metrics::MetricsBuffer;
 use crate::page::error::PageError;
 use crate::panics;
 use crate::preview::Previews;
+use crate::queue::Queue;
 use crate::settings::Settings;
-use crate::sqs::Queue;
 use crate::trigger::Trigger;
 use crate::trigger::endpoint::reserved;
 
@@ -92,8 +92,9 @@ impl Server {
         Self { previews: self.previews.with_loopback_origins(), ..self }
     }
 
-    /// Opens connections to DynamoDB and S3 during the cold start, when no request waits. Errors are
-    /// ignored, and only a timeout is logged: the first request that needs a connection opens it.
+    /// Opens connections to DynamoDB and S3 during the cold start, when no request waits. Errors
+    /// are ignored, and only a timeout is logged: the first request that needs a connection opens
+    /// it.
     pub async fn warm_up(&self) {
         let tenant = self.config.tenants().next().map(|config| &config.tenant);
         if tokio::time::timeout(WARM_UP_TIMEOUT, self.cache.warm_up(tenant)).await.is_err() {

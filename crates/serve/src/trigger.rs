@@ -37,9 +37,9 @@ use everfresh_enqueue::attributes;
 use crate::http::{Reply, Request};
 use crate::log_throttle::{LogThrottle, Problem};
 use crate::metrics::MetricsBuffer;
+use crate::queue::{Queue, QueueError};
 use crate::server::RETRY_AFTER;
 use crate::settings::Settings;
-use crate::sqs::{Queue, QueueError};
 use change::Change;
 use endpoint::{Endpoint, MOST_BODY_BYTES, RevalidateTarget, parse_after};
 use error::TriggerError;
@@ -134,9 +134,9 @@ impl Trigger {
     }
 
     fn unsigned(&self, tenant: &TenantConfig, denied: Denied) -> TriggerError {
-        let (tenant, why) = (&tenant.tenant, denied.as_str());
-        if self.log.should_log(Problem::Unsigned, &format!("{tenant} {why}")) {
-            tracing::warn!(%tenant, why, "signed request for tenant {tenant} refused with 401: {denied}");
+        let (tenant, detail) = (&tenant.tenant, denied.as_str());
+        if self.log.should_log(Problem::Unsigned, &format!("{tenant} {detail}")) {
+            tracing::warn!(%tenant, detail, "signed request for tenant {tenant} refused with 401: {denied}");
         }
         TriggerError::Unsigned
     }

@@ -124,7 +124,7 @@ async fn uncached_page_gets_503_after_the_response_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn enqueue_cut_off_by_the_deadline_is_repeated_by_the_next_read() {
+async fn next_read_repeats_an_enqueue_cut_off_by_deadline() {
     let world = World::new().await;
     let instance = world.instance_with(|settings| settings.response_deadline_ms = 1_000);
     instance.inject(On::every("SendMessage"), Fault::Hang);

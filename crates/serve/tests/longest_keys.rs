@@ -26,7 +26,7 @@ async fn world() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_with_the_longest_path_is_served_and_refreshed_after_an_invalidation() {
+async fn longest_path_is_served_and_refreshed_after_invalidation() {
     for bytes in [1016, 1017, 1018, 1023, 1024] {
         let world = world().await;
         let (sandbox, path) = (world.sandbox().await, path(bytes));

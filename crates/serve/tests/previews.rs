@@ -108,7 +108,7 @@ async fn preview_does_not_change_the_public_page() {
 }
 
 #[tokio::test]
-async fn head_has_no_body_and_other_methods_do_not_reach_the_origin() {
+async fn head_has_no_body_and_other_methods_are_refused() {
     let origin = Server::says(DRAFT).await;
     let (_, instance) = world_at(&origin.url()).await;
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "get"] {

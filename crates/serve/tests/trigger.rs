@@ -30,7 +30,7 @@ async fn signed_request_regenerates_the_page_and_returns_its_events() {
     assert_eq!(instance.operations(), ["PutItem", "SendMessage"], "the nonce, then the message, and nothing else");
 
     let before = state_read(&status_url, "nonce-before-worker").sent(&world, &instance).await;
-    assert_eq!((before.status, &json_body(&before)["state"]), (200, &json!("queued")));
+    assert_eq!((before.status, &json_body(&before)["state"]), (200, &json!("no_record")));
     assert_eq!(json_body(&before)["events"], json!([]));
 
     sandbox.invoke().await;
@@ -72,7 +72,7 @@ async fn signed_request_by_tag_makes_its_pages_stale() {
     assert_eq!((&state["state"], &state["events"][1]["stage"]), (&json!("completed"), &json!("committed")));
     // The other tenant does not see the request.
     let elsewhere = Draft { host: "globex.example", ..state_read(&target, "nonce-elsewhere-01") };
-    assert_eq!(json_body(&elsewhere.sent(&world, &instance).await)["state"], "queued");
+    assert_eq!(json_body(&elsewhere.sent(&world, &instance).await)["state"], "no_record");
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,5 +280,5 @@ async fn raw_key_table_has_no_state_of_page_requests() {
     let target = format!("/_everfresh/requests/{}.k", world.page(PAGE).hash());
     assert_eq!(state_read(&target, "nonce-of-the-page-1").sent(&world, &instance).await.status, 404);
     let by_tag = state_read("/_everfresh/requests/inval.k", "nonce-of-the-tag-01").sent(&world, &instance).await;
-    assert_eq!(json_body(&by_tag)["state"], "queued");
+    assert_eq!(json_body(&by_tag)["state"], "no_record");
 }

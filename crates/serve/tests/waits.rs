@@ -39,7 +39,7 @@ async fn missing_page_is_served_although_it_expired_on_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expired_page_is_replaced_by_a_newer_one_that_expired_on_arrival() {
+async fn newer_page_expired_on_arrival_is_served() {
     let world = world_of_short_lives().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.origin.numbers_its_renders();
@@ -61,7 +61,7 @@ async fn expired_page_is_replaced_by_a_newer_one_that_expired_on_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn version_from_before_an_invalidation_is_served_when_the_wait_is_over() {
+async fn invalidated_version_is_served_when_the_wait_ends() {
     let world = world_of_short_lives().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());
     world.publish(&sandbox, PAGE, &["one"]).await;
@@ -79,7 +79,7 @@ async fn version_from_before_an_invalidation_is_served_when_the_wait_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn page_that_appears_in_the_last_moment_of_the_wait_is_served() {
+async fn page_published_as_the_wait_ends_is_served() {
     for late_ms in (4_000..5_000).step_by(50) {
         let world = World::new().await;
         let (sandbox, instance) = (world.sandbox().await, world.instance());

@@ -13,8 +13,8 @@ use crate::record::Record;
 pub struct Invocation {
     /// When it started, by AWS's clock.
     pub started_ms: u64,
-    /// Its messages were received at this moment or later, by AWS's clock: the event source may have
-    /// collected them for the batching window.
+    /// Its messages were received at this moment or later, by AWS's clock: the event source may
+    /// have collected them for the batching window.
     pub received_ms: u64,
     /// When it ends, by the sandbox's own clock.
     pub deadline_ms: u64,
@@ -62,13 +62,18 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             newest_sent_ms,
             newest_changed_ms,
             deadline_ms: invocation.deadline_ms,
-            has_record: record.receive_count > 1,
+            // A redriven message counts its receives anew, but carries the key of its record.
+            has_record: record.receive_count > 1 || record.attribute(attributes::KEY).is_some(),
             missing_objects: &missing_objects,
         };
         if let Some(outcome) = for_followers.as_ref().filter(|outcome| !ends_message(outcome, record)) {
             let covered = *outcome == Outcome::AlreadyCovered;
             reached(if covered { Branch::FollowerCovered } else { Branch::FollowerWaits });
-            outcomes.push(regenerator.settle(&job, Outcome::clone(outcome)).await);
+            let outcome = regenerator.settle(&job, Outcome::clone(outcome)).await;
+            if !matches!(outcome, Outcome::Rejected { .. }) {
+                keys.insert(&accepted.request.key, hash);
+            }
+            outcomes.push(outcome);
             continue;
         }
         if !outcomes.is_empty() {

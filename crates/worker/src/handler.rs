@@ -150,10 +150,10 @@ impl Worker {
                 // Records with a page are in a group of their page.
                 Target::Path(_) => Outcome::Busy { why: Busy::Unavailable },
             },
-            Err(why) => {
+            Err(error) => {
                 let id = &record.message_id;
-                tracing::warn!(message_id = %id, %why, "message {id} is invalid and will be rejected: {why}");
-                Outcome::Rejected { reason: why.reason() }
+                tracing::warn!(message_id = %id, %error, "message {id} is invalid and will be rejected: {error}");
+                Outcome::Rejected { reason: error.reason() }
             }
         }
     }
@@ -209,7 +209,7 @@ impl Worker {
         {
             let request = &accepted.request;
             let ledger = &self.regenerator.ledger;
-            let recorded = ledger.record_rejection(&resolved.page, &request.key, request.request_hash()).await;
+            let recorded = ledger.record_rejection(&resolved.page, request, record.sent_ms).await;
             if let Err(error) = recorded {
                 let page = resolved.page.logged();
                 tracing::error!(
@@ -226,7 +226,7 @@ impl Worker {
         }
         tracing::warn!(
             message_id = %id,
-            reason = reason.as_str(),
+            detail = reason.as_str(),
             key = scrub::key(record.key()),
             "message {id} was sent to the dead-letter queue: {}",
             reason.explain()

@@ -10,10 +10,9 @@
 //! | `observe` | metrics, and one log line per record |
 //! | [`queue`] | writes to SQS: dead-lettering and visibility timeouts |
 //! | [`render`] | renderers: HTTP origins and built-in templates |
-//! | [`build`] | builds a worker from settings and configuration |
+//! | [`startup`] | builds a worker from settings and configuration |
 //! | [`settings`] | the environment, read once |
 
-pub mod build;
 pub mod group;
 pub mod handler;
 mod observe;
@@ -21,6 +20,7 @@ pub mod queue;
 pub mod record;
 pub mod render;
 pub mod settings;
+pub mod startup;
 
 pub use handler::Worker;
 pub use settings::Settings;

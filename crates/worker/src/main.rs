@@ -13,7 +13,7 @@ use everfresh_core::config::Config;
 use everfresh_core::{clock::Clock, logs};
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
-use everfresh_worker::{Settings, Worker, build};
+use everfresh_worker::{Settings, Worker, startup};
 use lambda_runtime::{Context, Error, LambdaEvent, service_fn};
 
 fn main() -> ExitCode {
@@ -47,10 +47,10 @@ async fn start() -> Result<(Worker, Settings), Error> {
     let settings = Settings::from_env()?;
     let clients = Clients::aws(&aws_sdk_config(ClientTimeouts::WORKER, Network::Lambda).await);
     let config = Config::load(&settings.config, settings.layout, &clients).await?;
-    build::check_templates(&config, &settings.config)?;
+    startup::check_templates(&config, &settings.config)?;
     let folder = Path::new(&settings.config).parent().unwrap_or(Path::new("."));
     let renderer = Arc::new(Renderers::new(folder, Clock::system(), TemplateProcess::own()?));
-    let worker = build::worker(&settings, config, &clients, renderer)?;
+    let worker = startup::worker(&settings, config, &clients, renderer)?;
     Ok((worker, settings))
 }
 

@@ -6,34 +6,35 @@ use everfresh_core::metrics::{self, Metrics};
 
 use crate::record::{Record, RecordError};
 
-/// Counts and logs the outcome of a record. `started_ms` is when the invocation started. A rejection
-/// is logged when its message is in the dead-letter queue.
+/// Counts and logs the outcome of a record. `started_ms` is when the invocation started.
 pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outcome, started_ms: u64, now_ms: u64) {
     metrics.count(metrics::RECEIVED);
-    let (metric, duplicate) = match outcome {
-        Outcome::Committed { .. } => (metrics::COMMITTED, false),
-        Outcome::Unchanged { .. } => (metrics::UNCHANGED, false),
-        Outcome::AlreadyCovered => (metrics::ALREADY_COVERED, true),
-        Outcome::Replayed => (metrics::REPLAYED, true),
-        Outcome::Busy { .. } => (metrics::BUSY, false),
-        Outcome::TooClose { .. } => (metrics::TOO_CLOSE, false),
-        Outcome::Superseded => (metrics::SUPERSEDED, false),
-        Outcome::Pinned { .. } => (metrics::PINNED, false),
-        Outcome::Failed { .. } => (metrics::FAILED, false),
+    let counted = match outcome {
+        Outcome::Committed { .. } => Some((metrics::COMMITTED, false)),
+        Outcome::Unchanged { .. } => Some((metrics::UNCHANGED, false)),
+        Outcome::AlreadyCovered => Some((metrics::ALREADY_COVERED, true)),
+        Outcome::Replayed => Some((metrics::REPLAYED, true)),
+        Outcome::Busy { .. } => Some((metrics::BUSY, false)),
+        Outcome::TooClose { .. } => Some((metrics::TOO_CLOSE, false)),
+        Outcome::Superseded => Some((metrics::SUPERSEDED, false)),
+        Outcome::Pinned { .. } => Some((metrics::PINNED, false)),
+        Outcome::Failed { .. } => Some((metrics::FAILED, false)),
         // Counted once it is in the dead-letter queue.
         Outcome::Rejected { reason } => {
             if *reason == RejectReason::KeyConflict {
-                metrics.count(metrics::HASH_MISMATCHES);
+                metrics.count(metrics::KEY_CONFLICTS);
             }
             if record.accepted.as_ref().is_err_and(RecordError::is_unknown_version) {
                 metrics.count(metrics::UNKNOWN_VERSION);
             }
-            return;
+            None
         }
     };
-    metrics.count(metric);
-    if duplicate {
-        metrics.count(metrics::DUPLICATES_PREVENTED);
+    if let Some((metric, duplicate)) = counted {
+        metrics.count(metric);
+        if duplicate {
+            metrics.count(metrics::DUPLICATES_PREVENTED);
+        }
     }
     match outcome {
         Outcome::Busy { why: Busy::Lease { .. } | Busy::Claim { .. } } => metrics.count(metrics::LOCK_CONTENTION),
@@ -74,7 +75,7 @@ pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outc
     );
 }
 
-/// What keeps the request waiting, or why its attempt failed.
+/// What keeps the request waiting, or why its attempt failed or it is rejected.
 fn detail(outcome: &Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::Busy { why } => Some(match why {
@@ -83,20 +84,20 @@ fn detail(outcome: &Outcome) -> Option<&'static str> {
             Busy::Cooldown { .. } => "cooldown",
             Busy::LostLease => "lease_lost",
             Busy::NoTime => "no_time",
-            Busy::OtherPage => "other_page",
+            Busy::OtherPage => "configuration_skew",
             Busy::OlderDeploy => "older_deploy",
             Busy::OriginStale { .. } => "origin_stale",
             Busy::NotificationPending { .. } => "notification_pending",
             Busy::Unavailable => "unavailable",
         }),
         Outcome::Failed { class, .. } => Some(class.as_str()),
+        Outcome::Rejected { reason } => Some(reason.as_str()),
         Outcome::Committed { .. }
         | Outcome::Unchanged { .. }
         | Outcome::AlreadyCovered
         | Outcome::Replayed
         | Outcome::TooClose { .. }
         | Outcome::Superseded
-        | Outcome::Pinned { .. }
-        | Outcome::Rejected { .. } => None,
+        | Outcome::Pinned { .. } => None,
     }
 }

@@ -51,7 +51,7 @@ impl Queues {
                 let id = &record.message_id;
                 tracing::error!(
                     message_id = %id,
-                    reason = reason.as_str(),
+                    detail = reason.as_str(),
                     %error,
                     "message {id}: SQS send to the dead-letter queue failed; the message stays in its queue: {error}"
                 );

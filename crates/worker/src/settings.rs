@@ -1,8 +1,8 @@
 //! The environment, read once at start. An error names the variables with invalid values.
 
 use everfresh_core::config::Ladder;
-use everfresh_core::domain::gate::MAX_BODY_BYTES;
 use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::domain::publish_gate::MAX_BODY_BYTES;
 use everfresh_core::environment::{SettingsError, Variables};
 use everfresh_core::notifier::NotifierSettings;
 use everfresh_core::regenerate;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use everfresh_core::clock::Clock;
 use everfresh_core::config::{Config, TenantConfig};
-use everfresh_core::domain::gate::{Gate, Life, MAX_BODY_BYTES};
 use everfresh_core::domain::page_key::Tenant;
+use everfresh_core::domain::publish_gate::{Gate, Life, MAX_BODY_BYTES};
 use everfresh_core::render::{RenderRequest, Renderer};
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;

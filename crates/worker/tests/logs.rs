@@ -16,7 +16,7 @@ use everfresh_serve::trigger::signature::{RevalidateKeys, SignedRequest};
 use everfresh_testing::{Instance, Make, OriginFault, Sandbox, World, ladder, n, pause, s};
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
-use everfresh_worker::{Settings, build};
+use everfresh_worker::{Settings, startup};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::EnvFilter;
 
@@ -226,7 +226,7 @@ async fn broken_template_logs_no_private_value() {
     let process = TemplateProcess::at(env!("CARGO_BIN_EXE_everfresh-worker"));
     let renderers = Arc::new(Renderers::new(folder.path(), world.clock.clone(), process));
     let config = Config::parse(&config).unwrap();
-    let worker = build::worker(&settings.unwrap(), config, &world.clean, renderers).unwrap();
+    let worker = startup::worker(&settings.unwrap(), config, &world.clean, renderers).unwrap();
     request(&world).await;
     worker.handle(sandbox.receive().await, Duration::from_secs(60)).await.unwrap();
     log.check(&["render of acme/search?*", "search.html:1"]);

@@ -205,7 +205,7 @@ async fn key_conflict_between_two_tags_is_rejected() {
     world.send(r#"{"v":1,"tenant":"acme","tag":"others","idempotency_key":"k"}"#).await;
     sandbox.invoke().await;
     assert_eq!(world.rows(&inval()).await, before);
-    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 1);
     assert_eq!(world.dead_letters().await.len(), 1);
     assert_eq!(world.queued_messages().await, 0);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use everfresh_core::domain::outcome::RejectReason;
 use everfresh_core::metrics;
+use everfresh_local::faults::{Fault, On};
 use everfresh_testing::{World, n, number, pause, s};
 
 const PAGE: &str = "/products/42";
@@ -63,6 +64,43 @@ async fn change_behind_a_cache_that_never_expires_is_dead_lettered() {
     assert_eq!(attribute("reason"), RejectReason::OriginStale.as_str());
     assert_eq!(attribute("everfresh-key"), id);
     assert_eq!(world.published(PAGE).await.unwrap(), "one");
+}
+
+/// The cached response shows the change, but was made so soon after the published render that their
+/// order is not certain.
+#[tokio::test(start_paused = true)]
+async fn change_cached_just_after_the_published_render_waits() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.invoke().await;
+    let published_ms = number(&world.meta(PAGE).await.unwrap(), "source_ms");
+    let id = world.enqueue(PAGE).await;
+    // Within two epsilons of the published render, and more than one after the change.
+    pause(4).await;
+    world.origin.content("two");
+    world.origin.is_cached(Duration::from_secs(120), false);
+    let made_ms = world.now_ms();
+    assert!(made_ms < published_ms + 2 * 2_000 + 1_000, "{made_ms} {published_ms}");
+    world.drain(&sandbox, Duration::from_secs(5_000)).await;
+    assert!(world.dead_letters().await.is_empty());
+    assert_eq!(world.published(PAGE).await.unwrap(), "two");
+    assert_eq!(world.status(PAGE, &id).await, "COMPLETED");
+    assert!(world.origin.renders() <= 4, "{} renders", world.origin.renders());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_dead_letter_grants_no_further_stale_responses() {
+    let world = cached(1_000_000, false).await;
+    let sandbox = world.sandbox().await;
+    world.origin.content("two");
+    world.enqueue(PAGE).await;
+    let renders = world.origin.renders();
+    sandbox.inject(On::next("SendMessage").times(3), Fault::FailBefore);
+    world.drain(&sandbox, Duration::from_secs(50_000)).await;
+    assert_eq!(world.dead_letters().await.len(), 1);
+    let renders = world.origin.renders() - renders;
+    assert!((10..=12).contains(&renders), "{renders} renders");
 }
 
 #[tokio::test(start_paused = true)]

@@ -136,7 +136,7 @@ async fn invalid_attached_key_is_rejected_and_not_kept() {
         (attribute(&letters[0], "reason"), attribute(&letters[0], "everfresh-key")),
         ("bad_message", id.as_str())
     );
-    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 0);
+    assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,6 +233,24 @@ async fn redrive_restarts_the_attempts_of_a_rejected_request() {
     redrive(&world, letter).await;
     world.drain(&sandbox, LONG).await;
     assert_eq!(sandbox.total(metrics::COMMITTED) + sandbox.total(metrics::UNCHANGED), 1, "one commit per request (I3)");
+}
+
+/// The worker knows AWS's time only to a second or so, and may be ahead of it.
+#[tokio::test(start_paused = true)]
+async fn redrive_right_after_the_rejection_restarts_the_attempts() {
+    for skew_ms in (-900..=900).step_by(300) {
+        let world = World::new().await;
+        let sandbox = world.sandbox_on(Make { max_attempts: 1, ..Make::default() }, world.clock.skewed_by_ms(skew_ms));
+        world.origin.fail_with(OriginFault::Unreachable);
+        world.enqueue(PAGE).await;
+        world.drain(&sandbox, LONG).await;
+        world.origin.fail_with(OriginFault::No);
+        let letters = world.dead_letters().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        redrive(&world, &letters[0]).await;
+        world.drain(&sandbox, LONG).await;
+        assert_eq!(world.published(PAGE).await.as_deref(), Some("one"), "skew of {skew_ms} ms");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -364,7 +382,7 @@ async fn key_conflict_is_rejected_and_writes_nothing() {
     sandbox.invoke().await;
     assert_eq!(world.rows(&world.pk(PAGE)).await, before, "nothing written");
     assert_eq!(world.origin.renders(), renders);
-    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 1);
     let letters = world.dead_letters().await;
     assert_eq!((attribute(&letters[0], "reason"), attribute(&letters[0], "everfresh-key")), ("key_conflict", "k"));
     assert_eq!(world.queued_messages().await, 0);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use everfresh_core::domain::events::Stage;
 use everfresh_core::domain::request::IdempotencyKey;
+use everfresh_core::domain::request_events::Stage;
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
 use everfresh_testing::{World, n, pause, s};
@@ -110,7 +110,7 @@ async fn key_conflict_within_one_batch_is_rejected() {
     world.send(&message("k", "changed")).await;
     world.send(&message("k", "expired")).await;
     world.drain(&sandbox, Duration::from_secs(600)).await;
-    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 1);
     assert_eq!(world.dead_letters().await.len(), 1);
     assert_eq!(world.origin.renders(), 1);
 }
@@ -124,7 +124,7 @@ async fn key_conflict_is_rejected_when_the_record_is_read() {
     sandbox.invoke().await;
     world.send(&message("k", "changed")).await;
     sandbox.invoke().await;
-    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 1);
     // Covered: the record is read at a redelivery.
     let world = World::new().await;
     let sandbox = world.sandbox().await;
@@ -134,6 +134,56 @@ async fn key_conflict_is_rejected_when_the_record_is_read() {
     let mut event = sandbox.receive().await;
     event.records[0].attributes.insert("ApproximateReceiveCount".into(), "2".into());
     sandbox.handle(event, Duration::from_secs(60)).await.unwrap();
-    assert_eq!(sandbox.total(metrics::HASH_MISMATCHES), 1);
+    assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 1);
     assert_eq!(world.dead_letters().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_conflict_between_two_followers_is_rejected() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.send(&message("leader", "changed")).await;
+    world.send(&message("k", "changed")).await;
+    world.send(&message("k", "expired")).await;
+    world.drain(&sandbox, Duration::from_secs(600)).await;
+    assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 1);
+    assert_eq!(world.dead_letters().await.len(), 1);
+    assert_eq!(world.origin.renders(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn covered_redrive_completes_its_rejected_record() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.fail_with(everfresh_testing::OriginFault::Unreachable);
+    world.send(&message("k", "expired")).await;
+    world.drain(&sandbox, Duration::from_secs(20_000)).await;
+    assert_eq!(world.status(PAGE, "k").await, "FAILED");
+    world.origin.fail_with(everfresh_testing::OriginFault::No);
+    pause(3_600).await;
+    world.enqueue(PAGE).await;
+    world.drain(&sandbox, Duration::from_secs(600)).await;
+    // The page is fresh, so the redriven request is covered at its first delivery.
+    let letter = world.dead_letters().await.remove(0);
+    let send = world.clean.sqs.send_message().queue_url(&world.stack.queue).message_body(letter.body().unwrap());
+    send.set_message_attributes(letter.message_attributes.clone()).send().await.unwrap();
+    world.drain(&sandbox, Duration::from_secs(600)).await;
+    assert_eq!(world.status(PAGE, "k").await, "COMPLETED");
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_while_giving_back_a_claim_is_retried() {
+    let world = World::new().await;
+    let (late, quick) = (world.sandbox().await, world.sandbox().await);
+    world.send(&message("late", "changed")).await;
+    late.way.faults().inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(2)));
+    late.way.faults().inject(On::next("TransactWriteItems").times(2), Fault::Conflict);
+    world.origin.takes(Duration::from_secs(10));
+    tokio::join!(late.invoke(), async {
+        pause(1).await;
+        world.enqueue(PAGE).await;
+        quick.invoke().await;
+    });
+    assert_eq!(stages(&world, "late").await.last(), Some(&Stage::GivenBack));
+    assert_eq!(late.total(metrics::LOCK_CONTENTION), 1);
 }

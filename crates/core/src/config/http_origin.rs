@@ -1,9 +1,9 @@
 //! A tenant's HTTP origin, and the addresses it may have.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::RenderError;
-use crate::domain::address::{AddressPolicy, AddressRefused};
+use crate::domain::origin_address::{AddressPolicy, AddressRefused};
 
 /// An HTTP origin: scheme, host and perhaps a port; never a user, a path, a query or a fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,11 +49,12 @@ impl HttpOrigin {
         AddressPolicy { private_network: self.private_network, loopback }
     }
 
-    /// Refuses an origin at an address to which no request may be sent. A name passes: its
-    /// addresses are checked at each request.
+    /// Refuses an origin at an address to which no request may be sent. A name passes, except those
+    /// that are always this machine (RFC 6761): its addresses are checked at each request.
     pub fn check_address(&self, loopback: bool) -> Result<(), AddressRefused> {
         let host = authority(&self.url).and_then(split_port).map_or("", |(host, _)| host);
-        literal(host).map_or(Ok(()), |address| self.address_policy(loopback).check(address))
+        let address = literal(host).or_else(|| is_localhost(host).then_some(Ipv4Addr::LOCALHOST.into()));
+        address.map_or(Ok(()), |address| self.address_policy(loopback).check(address))
     }
 }
 
@@ -75,6 +76,11 @@ fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
 
 fn ipv6(host: &str) -> Option<&str> {
     host.strip_prefix('[')?.strip_suffix(']')
+}
+
+fn is_localhost(host: &str) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 fn literal(host: &str) -> Option<IpAddr> {
@@ -157,9 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn literal_addresses_are_checked_and_names_are_not() {
+    fn literal_addresses_and_localhost_are_checked() {
         let check = |text: &str, loopback| HttpOrigin::parse(text).unwrap().check_address(loopback).is_ok();
-        assert!(check("https://origin.acme.example", false) && check("https://localhost:80", false));
+        assert!(check("https://origin.acme.example", false) && check("https://localhost.acme.example", false));
+        for host in ["localhost", "LocalHost.", "app.localhost"] {
+            let text = format!("http://{host}:3000");
+            assert!(!check(&text, false) && check(&text, true), "{text}");
+        }
         assert!(check("https://1.1.1.1", false) && check("http://[2606:4700::1111]:8080", false));
         assert!(!check("http://10.0.0.5", true) && !check("http://[::ffff:a9fe:a9fe]", true));
         assert!(!check("http://127.0.0.1:3000", false) && check("http://127.0.0.1:3000", true));

@@ -70,7 +70,8 @@ pub fn etag(body_digest: Digest) -> String {
 /// The object key of one attempt: `<tenant>/<page hash>/<version>`.
 ///
 /// The version has a random part, so no two attempts share a key: nothing is ever overwritten, and
-/// a sweep cannot delete what a commit is about to point at (I4).
+/// whatever removes an object that no row points at cannot remove what a commit is about to point
+/// at (I4).
 pub fn object_key(page: &PageKey, version: &Version) -> String {
     format!("{}/{}/{version}", page.tenant(), page.hash())
 }

@@ -26,6 +26,13 @@ pub struct Claimant<'a> {
     pub max_attempts: u32,
 }
 
+impl Claimant<'_> {
+    /// Whether the message was sent after the record's rejection: its counts begin anew.
+    pub fn is_redrive_of(&self, row: &ReqRow) -> bool {
+        row.rejected_at_ms.is_some_and(|rejected_ms| self.sent_ms > rejected_ms)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimVerdict {
     /// The record is this attempt's own: the response to its write was lost.
@@ -68,8 +75,7 @@ pub fn judge(row: &ReqRow, claimant: &Claimant<'_>, now_ms: u64) -> ClaimVerdict
 }
 
 fn take_over(row: &ReqRow, claimant: &Claimant<'_>) -> ClaimVerdict {
-    let redriven = row.rejected_at_ms.is_some_and(|rejected_ms| claimant.sent_ms > rejected_ms);
-    if redriven {
+    if claimant.is_redrive_of(row) {
         return ClaimVerdict::TakeOver { attempts: 1 };
     }
     if row.error_class.is_some_and(|class| !class.retryable()) {
@@ -129,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn live_claim_is_left_alone_and_an_expired_one_is_taken_over() {
+    fn only_an_expired_claim_is_taken_over() {
         let expiring = |at| ReqRow { claim_expires_ms: at, ..row(ReqStatus::Started) };
         let until_ms = NOW + 1;
         assert_eq!(judged(&expiring(Some(until_ms))), ClaimVerdict::Busy { until_ms });

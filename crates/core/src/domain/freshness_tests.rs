@@ -164,7 +164,7 @@ fn late_invalidation_does_not_make_an_expired_page_merely_stale() {
 }
 
 #[test]
-fn page_of_an_older_deployment_is_stale_and_of_a_newer_one_is_not() {
+fn only_a_page_of_an_older_deployment_is_stale() {
     let deployed = |deploy| plain(&Meta { deploy, ..page(0) });
     assert_eq!(deployed(Some(6)), Freshness::Stale { why: Why::Deployed });
     assert!(matches!(deployed(Some(7)), Freshness::Fresh { .. }));

@@ -83,7 +83,7 @@ pub enum Busy {
     Unavailable,
 }
 
-/// Why an attempt failed. Stored with the record and counted in metrics.
+/// Why an attempt failed. Stored with the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
     /// The origin answered with an error status.
@@ -113,7 +113,7 @@ impl ErrorClass {
         ErrorClass::Panic,
     ];
 
-    /// The word in the table and in metrics.
+    /// The word in the table and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             ErrorClass::OriginStatus => "origin_status",
@@ -170,7 +170,7 @@ pub enum RejectReason {
 }
 
 impl RejectReason {
-    /// The word on the message and in metrics.
+    /// The word on the dead letter and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             RejectReason::BadMessage => "bad_message",

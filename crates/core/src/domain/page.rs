@@ -1,8 +1,8 @@
 //! The rows of a page's partition, as values.
 
 use crate::domain::digest::Digest;
-use crate::domain::events::Event;
 use crate::domain::outcome::ErrorClass;
+use crate::domain::request_events::Event;
 use crate::domain::seconds;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;
@@ -148,10 +148,25 @@ pub struct ReqRow {
     pub events: Vec<Event>,
 }
 
+/// The state of a request without a row: it is in the queue, or was covered at its first delivery
+/// by another request's render.
+pub const NO_RECORD: &str = "no_record";
+
 impl ReqRow {
     /// Whether the record is within its ttl. DynamoDB may delete it much later.
     pub fn counts(&self, now_ms: u64) -> bool {
         self.ttl.is_none_or(|ttl| ttl > seconds::floor(now_ms))
+    }
+
+    /// What became of the request so far, for those who ask: `started`, `completed`, `failed` (and
+    /// retried) or `rejected` (in the dead-letter queue).
+    pub fn state(&self) -> &'static str {
+        match (self.status, self.rejected_at_ms) {
+            (ReqStatus::Completed, _) => "completed",
+            (ReqStatus::Started | ReqStatus::Failed, Some(_)) => "rejected",
+            (ReqStatus::Started, None) => "started",
+            (ReqStatus::Failed, None) => "failed",
+        }
     }
 }
 

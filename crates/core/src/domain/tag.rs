@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_could_leave_a_header_or_a_sort_key_are_refused() {
+    fn tags_unfit_for_headers_or_sort_keys_are_refused() {
         for (raw, at) in [("a,b", 1), ("a b", 1), ("a#b", 1), ("\"", 0), ("a\r\n", 1), ("ä", 0)] {
             assert_eq!(Tag::parse(raw), Err(TagError::BadCharacter { at }), "{raw:?}");
         }

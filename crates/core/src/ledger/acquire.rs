@@ -71,14 +71,18 @@ impl Ledger {
             }
             // None of the SDK's attempts was answered. The write may have been applied all the
             // same.
-            Err(error) => match self.lock_row(page).await? {
-                Some(held) if held.lease_token == row.lease_token => {
+            Err(error) => match self.lock_row(page).await {
+                Ok(Some(held)) if held.lease_token == row.lease_token => {
                     reached(Branch::LeaseUnknownThenMine);
                     Ok(Acquire::Granted(lease))
                 }
-                Some(_) | None => {
+                Ok(_) => {
                     reached(Branch::LeaseUnknownThenNot);
                     Err(error)
+                }
+                Err(unread) => {
+                    reached(Branch::LeaseUnknownUnread);
+                    Err(unread)
                 }
             },
         }

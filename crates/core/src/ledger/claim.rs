@@ -7,17 +7,18 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailur
 use super::Ledger;
 use super::conditional::Write;
 use super::errors::{LedgerError, in_row};
-use super::expressions::{ABSENT, CLAIM_MINE, GIVE_BACK, PK, SK, claim_unchanged, name};
+use super::expressions::{ABSENT, PK, SK, claim_unchanged, name};
 use super::rows::{self, Item, n, s};
+use super::transaction::Transaction;
 use crate::branches::{Branch, reached};
 use crate::domain::claim::{ClaimVerdict, Claimant, judge, record_ttl};
 use crate::domain::digest::Digest;
-use crate::domain::events::{self, Event, Stage};
 use crate::domain::keys::req_sk;
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::request::IdempotencyKey;
+use crate::domain::request_events::{self, Event, Stage};
 use crate::random;
 
 /// This worker's right to handle a request. Commit, fail and give back consume it.
@@ -62,9 +63,9 @@ pub struct ClaimTerms<'a> {
     pub max_attempts: u32,
 }
 
-/// The record's count so far. A rejection resets it, as it does that of attempts.
-fn stale_answers(known: Option<&ReqRow>, now_ms: u64) -> u32 {
-    let counted = known.filter(|row| row.counts(now_ms) && row.rejected_at_ms.is_none());
+/// The record's count so far. A redrive resets it, as it does that of attempts.
+fn stale_answers(known: Option<&ReqRow>, claimant: &Claimant<'_>, now_ms: u64) -> u32 {
+    let counted = known.filter(|row| row.counts(now_ms) && !claimant.is_redrive_of(row));
     counted.map_or(0, |row| row.stale_answers)
 }
 
@@ -90,7 +91,7 @@ impl Claim {
     pub(super) fn note(&self, events: &mut Vec<Event>, stage: Stage, now_ms: u64) {
         // The estimate of AWS's time may move back during an attempt; its events stay in order.
         let last_ms = events.last().map_or(0, |event| event.at_ms);
-        events::record(events, Event::new(self.attempt, stage, now_ms.max(last_ms)));
+        request_events::record(events, Event::new(self.attempt, stage, now_ms.max(last_ms)));
     }
 }
 
@@ -122,7 +123,7 @@ impl Ledger {
                     reached(Branch::ClaimRecognised);
                     let Some(row) = known.take() else { continue };
                     // The last attempt in its events is the one that this write began.
-                    let attempt = events::next_attempt(&row.events).saturating_sub(1);
+                    let attempt = request_events::next_attempt(&row.events).saturating_sub(1);
                     let ReqRow { attempts, stale_answers, events, .. } = row;
                     let claim = Claim { pk, sk, owner, attempts, stale_answers, attempt, events };
                     return Ok(ClaimOutcome::Won(claim));
@@ -146,8 +147,8 @@ impl Ledger {
                 sk: sk.clone(),
                 owner: owner.clone(),
                 attempts,
-                stale_answers: stale_answers(known.as_ref(), now_ms),
-                attempt: events::next_attempt(old_events.as_deref().unwrap_or_default()),
+                stale_answers: stale_answers(known.as_ref(), &claimant, now_ms),
+                attempt: request_events::next_attempt(old_events.as_deref().unwrap_or_default()),
                 events: old_events.unwrap_or_default(),
             };
             claim.reached(Stage::Received, terms.received_ms.min(now_ms));
@@ -166,14 +167,18 @@ impl Ledger {
                 }
                 // None of the SDK's attempts was answered. The write may have been applied all the
                 // same.
-                Err(error) => match self.claimed(&claim).await? {
-                    Some(row) if row.owner.as_deref() == Some(&owner) => {
+                Err(error) => match self.claimed(&claim).await {
+                    Ok(Some(row)) if row.owner.as_deref() == Some(&owner) => {
                         reached(Branch::ClaimUnknownThenMine);
                         known = Some(row);
                     }
-                    Some(_) | None => {
+                    Ok(_) => {
                         reached(Branch::ClaimUnknownThenNot);
                         return Err(error);
+                    }
+                    Err(unread) => {
+                        reached(Branch::ClaimUnknownUnread);
+                        return Err(unread);
                     }
                 },
             }
@@ -221,18 +226,13 @@ impl Ledger {
     /// owner is removed, so that such a commit is refused from now on.
     pub async fn give_back(&self, mut claim: Claim) -> Result<bool, LedgerError> {
         claim.reached(Stage::GivenBack, self.now_ms());
-        let update = self
-            .dynamodb
-            .update_item()
-            .table_name(&self.table)
-            .key(PK, s(&claim.pk))
-            .key(SK, s(&claim.sk))
-            .update_expression(GIVE_BACK)
-            .condition_expression(CLAIM_MINE)
-            .expression_attribute_names("#owner", name::OWNER)
-            .expression_attribute_names("#status", name::STATUS)
-            .set_expression_attribute_values(Some(given_back_values(&claim)));
-        let given_back = Write::of("giving back the claim in REQ", update.send().await)?.applied()?;
+        // As a transaction, which is repeated while another one holds the record: a claim that is
+        // kept counts as an attempt.
+        let given_back =
+            match self.transact_if("giving back the claim in REQ", vec![self.return_claim(&claim)?]).await? {
+                Transaction::Applied => true,
+                Transaction::ConditionsFailed(_) => false,
+            };
         if !given_back {
             reached(Branch::GiveBackRefused);
         }

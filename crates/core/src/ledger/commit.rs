@@ -5,16 +5,16 @@ use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use super::acquire::Renewal;
 use super::errors::{Cancelled, LedgerError, Reason};
 use super::expressions::{ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, LEASE_HELD, PK, SK, name};
+use super::meta_condition::Seen;
 use super::rows::{self, Item, n, s};
-use super::seen::Seen;
 use super::transaction::{delete_operation, put_operation, update_operation};
 use super::{Claim, Ledger};
 use crate::branches::{Branch, reached};
-use crate::domain::events::Stage;
 use crate::domain::keys::{HEALTH, LOCK, META};
 use crate::domain::lease::Lease;
 use crate::domain::page::{Meta, ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
+use crate::domain::request_events::Stage;
 use crate::domain::seconds;
 
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub enum Commit {
     /// Another worker took the request over.
     LostClaim(Rights),
     /// Whether it was applied is not known, and it may still be applied until the rights are given
-    /// up. With the reason.
-    Unknown(Rights, String),
+    /// up.
+    Unknown(Rights, LedgerError),
 }
 
 /// What a commit that was not applied returns.
@@ -51,6 +51,8 @@ pub struct Publication {
     /// The content did not change.
     pub unchanged: bool,
 }
+
+const COMMITTING: &str = "committing META, REQ and LOCK";
 
 /// The order of the operations, which is the order of the reasons for a cancellation.
 const META_AT: usize = 0;
@@ -82,11 +84,14 @@ impl Ledger {
                     reached(unknown_branch(&record, &claim));
                     return match record {
                         Ok(Some(row)) if is_my_commit(&row, &claim) => Ok(Commit::Done),
-                        Ok(_) | Err(_) => Ok(Commit::Unknown(Rights { claim, lease }, error.to_string())),
+                        Ok(_) | Err(_) => {
+                            let source = LedgerError::Unavailable { doing: COMMITTING, source: error };
+                            Ok(Commit::Unknown(Rights { claim, lease }, source))
+                        }
                     };
                 }
                 Cancelled::Refused(source) => {
-                    return Err(LedgerError::Refused { doing: "committing META, REQ and LOCK", source });
+                    return Err(LedgerError::Refused { doing: COMMITTING, source });
                 }
             };
             if let Some(Reason::ConditionFailed(row)) = reasons.get(REQ_AT) {
@@ -120,7 +125,7 @@ impl Ledger {
                 Ok(Renewal::Lost) => return Ok(Commit::LostLease(Rights { claim, lease })),
                 Err(error) => {
                     reached(Branch::LeaseRevivalUnknown);
-                    return Ok(Commit::Unknown(Rights { claim, lease }, error.to_string()));
+                    return Ok(Commit::Unknown(Rights { claim, lease }, error));
                 }
             }
         }

@@ -10,13 +10,13 @@ use super::rows::{self, n, s};
 use super::transaction::{Transaction, delete_operation, update_operation};
 use super::{Claim, Ledger};
 use crate::branches::{Branch, reached};
-use crate::domain::events::Stage;
 use crate::domain::health::Health;
 use crate::domain::keys::{HEALTH, LOCK};
 use crate::domain::lease::Lease;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::ReqStatus;
 use crate::domain::page_key::PageKey;
+use crate::domain::request_events::Stage;
 
 const REQ_AT: usize = 0;
 const LOCK_AT: usize = 1;
@@ -87,7 +87,7 @@ impl Ledger {
         update_operation(update)
     }
 
-    fn return_claim(&self, claim: &Claim) -> Result<TransactWriteItem, LedgerError> {
+    pub(super) fn return_claim(&self, claim: &Claim) -> Result<TransactWriteItem, LedgerError> {
         let update = self
             .update(&claim.pk, &claim.sk, GIVE_BACK)
             .condition_expression(CLAIM_MINE)

@@ -14,13 +14,13 @@ use super::transaction::{Transaction, put_operation, update_operation};
 use crate::aws_error::AwsError;
 use crate::domain::claim::record_ttl;
 use crate::domain::digest::Digest;
-use crate::domain::events::{Event, Stage};
 use crate::domain::invalidations::{Invalidations, Prefix};
 use crate::domain::keys::{EPOCH, HEALTH, META, req_sk, watermark_sks};
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::{PageKey, Tenant};
 use crate::domain::request::IdempotencyKey;
+use crate::domain::request_events::{Event, Stage};
 use crate::domain::tag::Tag;
 
 /// How often a request by tag is judged because the record under its key changed meanwhile.

@@ -2,8 +2,8 @@
 
 use super::errors::{LedgerError, failed, in_row};
 use super::expressions::{LOOKUP, PK, SK};
+use super::meta_condition::UnreadableMeta;
 use super::rows::{self, Item, RowError, s};
-use super::seen::UnreadableMeta;
 use super::{Claim, Ledger};
 use crate::domain::health::Health;
 use crate::domain::keys::{HEALTH, LOCK, META, req_sk};

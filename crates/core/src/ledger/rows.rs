@@ -9,10 +9,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::expressions::name;
 use crate::domain::digest::Digest;
-use crate::domain::events::Event;
 use crate::domain::health::Health;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::{LockRow, Meta, ReqRow, ReqStatus, VersionRow};
+use crate::domain::request_events::Event;
 use crate::domain::scrub;
 use crate::domain::tag::Tag;
 use crate::domain::version::Version;

@@ -13,20 +13,22 @@ use super::expressions::{ABSENT, COMPLETE_COVERED, PK, RECORD_REJECTION, SK, cla
 use super::rows::{self, Item, n, s};
 use crate::domain::claim::record_ttl;
 use crate::domain::digest::Digest;
-use crate::domain::events::{self, Event, Stage};
 use crate::domain::keys::req_sk;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
-use crate::domain::request::IdempotencyKey;
+use crate::domain::request::{IdempotencyKey, Request};
+use crate::domain::request_events::{self, Event, Stage};
 
 /// How often a record is judged because it changed between reading and writing.
 const ROUNDS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// The record is completed, or another worker's claim is valid and will complete it, or there
-    /// is no record.
+    /// The record is completed.
     Done,
+    /// There is no record, it was completed before, another worker's claim is valid and will
+    /// complete it, or the page was purged.
+    Nothing,
     /// The record belongs to another request with the same key.
     KeyConflict,
 }
@@ -45,42 +47,39 @@ impl Ledger {
         for _ in 0..ROUNDS {
             let now_ms = self.now_ms();
             let Some(row) = self.request(page, key).await?.filter(|row| row.counts(now_ms)) else {
-                return Ok(Settled::Done);
+                return Ok(Settled::Nothing);
             };
             if row.request_hash != request_hash.to_string() {
                 return Ok(Settled::KeyConflict);
             }
             if row.status == ReqStatus::Completed || is_live(&row, now_ms) {
-                return Ok(Settled::Done);
+                return Ok(Settled::Nothing);
             }
             // Foreign workers answer a replay with this body. A purged page has none.
             let Some(meta) = self.lookup(page).await?.meta.filter(|meta| !meta.tombstone) else {
-                return Ok(Settled::Done);
+                return Ok(Settled::Nothing);
             };
             let values = [(":completed", s(ReqStatus::Completed.as_str())), (":key", s(meta.s3_key))];
             if self.update_record(page, key, &row, Stage::Covered, COMPLETE_COVERED, values).await? {
                 return Ok(Settled::Done);
             }
         }
-        Ok(Settled::Done)
+        Ok(Settled::Nothing)
     }
 
     /// Records that the request goes to the dead-letter queue, so that a redrive from now on resets
     /// the count of attempts, and so that a query of the request shows it. A request that was
-    /// completed meanwhile stays completed.
-    pub async fn record_rejection(
-        &self,
-        page: &PageKey,
-        key: &IdempotencyKey,
-        request_hash: Digest,
-    ) -> Result<(), LedgerError> {
+    /// completed meanwhile stays completed. `sent_ms` is when the rejected message was sent.
+    pub async fn record_rejection(&self, page: &PageKey, request: &Request, sent_ms: u64) -> Result<(), LedgerError> {
+        let (key, request_hash) = (&request.key, request.request_hash());
         for _ in 0..ROUNDS {
+            let rejected_ms = self.rejected_ms(sent_ms);
             let written = match self.request(page, key).await? {
-                None => self.put_rejection(page, key, request_hash).await?,
+                None => self.put_rejection(page, key, request_hash, rejected_ms).await?,
                 Some(row) if row.status == ReqStatus::Completed => return Ok(()),
                 Some(row) if row.request_hash != request_hash.to_string() => return Ok(()),
                 Some(row) => {
-                    let values = [(":now", n(self.now_ms()))];
+                    let values = [(":now", n(rejected_ms))];
                     self.update_record(page, key, &row, Stage::Rejected, RECORD_REJECTION, values).await?
                 }
             };
@@ -89,6 +88,13 @@ impl Ledger {
             }
         }
         Err(unavailable("recording a rejection in REQ", "the record changes faster than it can be written"))
+    }
+
+    /// The earliest moment that it may be by the queue's clock: a message sent from now on is a
+    /// redrive, even if this worker's estimate is ahead. The rejected message itself never is.
+    fn rejected_ms(&self, sent_ms: u64) -> u64 {
+        let earliest_ms = self.time().error_ms().map_or(0, |error_ms| self.now_ms().saturating_sub(error_ms));
+        earliest_ms.max(sent_ms)
     }
 
     /// Updates the record if it is still the one that was read. Returns whether it was.
@@ -103,8 +109,8 @@ impl Ledger {
     ) -> Result<bool, LedgerError> {
         let now_ms = self.now_ms();
         let mut events = row.events.clone();
-        let attempt = events::next_attempt(&events).saturating_sub(1).max(1);
-        events::record(&mut events, Event::new(attempt, stage, now_ms));
+        let attempt = request_events::next_attempt(&events).saturating_sub(1).max(1);
+        request_events::record(&mut events, Event::new(attempt, stage, now_ms));
         let mut values = unchanged_values(row);
         values.insert(":events".to_owned(), rows::events(&events));
         values.extend(more_values.into_iter().map(|(name, value)| (name.to_owned(), value)));
@@ -131,6 +137,7 @@ impl Ledger {
         page: &PageKey,
         key: &IdempotencyKey,
         request_hash: Digest,
+        rejected_ms: u64,
     ) -> Result<bool, LedgerError> {
         let now_ms = self.now_ms();
         let events = [Event::new(1, Stage::Received, now_ms), Event::new(1, Stage::Rejected, now_ms)];
@@ -141,7 +148,7 @@ impl Ledger {
             (name::STATUS, s(ReqStatus::Failed.as_str())),
             (name::TTL, n(record_ttl(now_ms))),
             (name::ATTEMPTS, n(0u64)),
-            (name::REJECTED_AT_MS, n(now_ms)),
+            (name::REJECTED_AT_MS, n(rejected_ms)),
             (name::EVENTS, rows::events(&events)),
         ]
         .map(|(name, value)| (name.to_owned(), value))

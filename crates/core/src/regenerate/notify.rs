@@ -9,7 +9,8 @@
 //!    and only while that version is the published one. A newer version takes the mark over.
 //! 3. While META carries a request's own mark, that request ends as [`Busy::NotificationPending`],
 //!    so its message is delivered again. Only a failed attempt stays [`Outcome::Failed`]: its
-//!    message is delivered again too, or rejected, and then rule 5 applies. A redelivery finds the
+//!    message is delivered again too, or rejected, and then rule 5 applies, as it does if the
+//!    message is rejected because it has waited too long. A redelivery finds the
 //!    mark by the lookup it makes anyway, or, if its record says COMPLETED, by one more.
 //! 4. An operator's change (purge, rollback, pin) has no message. Its mark is
 //!    [`ANY_REQUEST`], and any request for the page waits for it as for its own.
@@ -20,6 +21,9 @@
 //!
 //! A crash between sending and clearing sends twice. The id is derived from page and version, so
 //! CloudFront performs one invalidation, and a subscriber recognises the second event.
+//!
+//! A request by tag publishes no page, so it has no mark: its record is completed with the watermark,
+//! and it is acked only after the notification. A redelivery notifies again, under the same id.
 //!
 //! In a batch, the first record of a page makes the attempt for all records of that page. Another
 //! record's message is deleted on that outcome alone only if the attempt published, which replaces

@@ -8,8 +8,8 @@ use futures::FutureExt;
 use super::{Job, PageState, Regenerator};
 use crate::branches::{Branch, reached};
 use crate::domain::artifact::Rendered;
-use crate::domain::gate::{Gate, Passed};
 use crate::domain::outcome::ErrorClass;
+use crate::domain::publish_gate::{Gate, Passed};
 use crate::domain::scrub;
 use crate::render::RenderRequest;
 

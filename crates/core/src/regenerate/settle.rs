@@ -19,6 +19,10 @@ impl Regenerator {
                 reached(Branch::CoveredSettled);
                 outcome
             }
+            Ok(Settled::Nothing) => {
+                reached(Branch::CoveredNothingToSettle);
+                outcome
+            }
             Ok(Settled::KeyConflict) => {
                 reached(Branch::CoveredConflict);
                 Outcome::Rejected { reason: RejectReason::KeyConflict }

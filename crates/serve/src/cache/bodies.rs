@@ -113,15 +113,15 @@ impl BodyCache {
         }
     }
 
-    fn failed(&self, why: &str) -> Fetched {
+    fn failed(&self, error: &str) -> Fetched {
         // The time now, not the download's start: the breaker would close before it had any effect.
         if self.breaker.failed(self.time.local_now_ms()) {
             let bucket = self.bucket();
             tracing::warn!(
                 bucket,
-                why,
+                error,
                 "S3 bucket {bucket}: download failed; until one succeeds, bodies are served from memory and other pages \
-                 get 503: {why}"
+                 get 503: {error}"
             );
         }
         Fetched::Unavailable
@@ -141,7 +141,7 @@ async fn download(artifacts: Artifacts, key: String, log: Arc<LogThrottle>) -> D
             if log.should_log(Problem::BodyTooLarge, &key) {
                 tracing::error!(
                     bucket,
-                    key,
+                    s3_key = key,
                     "s3://{bucket}/{key} has more than {MAX_BYTES} bytes, the most that Lambda can return; it is not \
                      served, and its page is regenerated"
                 );

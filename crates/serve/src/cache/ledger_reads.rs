@@ -7,7 +7,7 @@ use everfresh_core::domain::freshness::Policy;
 use everfresh_core::domain::invalidations::Invalidations;
 use everfresh_core::domain::page_key::PageKey;
 use everfresh_core::domain::seconds;
-use everfresh_core::ledger::epochs::Epochs;
+use everfresh_core::ledger::epoch_cache::Epochs;
 use everfresh_core::ledger::{Ledger, LedgerError, Seen};
 use tokio::time::Instant;
 

@@ -7,8 +7,8 @@ use everfresh_core::domain::freshness::{Freshness, Policy};
 use everfresh_core::domain::headers;
 use everfresh_core::domain::page::Meta;
 
+use super::cache_directives::cache_directives;
 use super::cache_status::CacheStatus;
-use super::caching::cache_directives;
 use super::conditional::{Validators, http_date, not_modified};
 use super::{Method, Reply, Request};
 

@@ -62,8 +62,8 @@ impl PageRead<'_> {
         }
     }
 
-    /// The row points at an object that S3 does not have. Usually a newer version was published and
-    /// the old body deleted, which one more read shows.
+    /// The row points at an object that S3 does not have. A newer version may have been published
+    /// meanwhile, which one more read shows.
     async fn without_body(
         &self,
         mut snapshot: PageSnapshot,
@@ -80,7 +80,7 @@ impl PageRead<'_> {
         self.server.metrics.count(metrics::BODIES_LOST);
         if self.server.log.should_log(Problem::BodyLost, self.page) {
             let (page, bucket) = (self.page.logged(), &self.server.settings.bucket);
-            tracing::error!(%page, bucket, key = lost, "the published body of {page} is gone from {bucket}: {lost}");
+            tracing::error!(%page, bucket, s3_key = lost, "the published body of {page} is gone from {bucket}: {lost}");
         }
         if let Some((meta, body)) = last_served {
             let lost = Some(lost.to_owned());

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use everfresh_core::config::ResolveError;
 use everfresh_core::metrics::{self, Metric};
 
+use crate::http::cache_directives::REFUSED_SHARED;
 use crate::http::cache_status::CacheStatus;
-use crate::http::caching::REFUSED_SHARED;
 use crate::http::{Method, Reply, Request};
 
 const PLAIN: &str = "text/plain; charset=utf-8";

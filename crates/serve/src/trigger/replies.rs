@@ -1,8 +1,8 @@
 //! The JSON replies of the trigger.
 
-use everfresh_core::domain::events::{self, Event};
-use everfresh_core::domain::page::{ReqRow, ReqStatus};
+use everfresh_core::domain::page::{NO_RECORD, ReqRow};
 use everfresh_core::domain::request::{Handle, IdempotencyKey};
+use everfresh_core::domain::request_events::{self, Event};
 use serde_json::{Value, json};
 
 use super::endpoint::REQUESTS;
@@ -17,17 +17,9 @@ pub(super) fn accepted(handle: &Handle, key: &IdempotencyKey) -> Reply {
 
 /// The request's state, and its events after the sequence number `after`.
 pub(super) fn state(handle: &Handle, row: Option<&ReqRow>, after: u64) -> Reply {
-    let state = match row {
-        // In the queue; or covered by another request's render, which leaves no row.
-        None => "queued",
-        Some(row) => match (row.status, row.rejected_at_ms) {
-            (ReqStatus::Completed, _) => "completed",
-            (ReqStatus::Started | ReqStatus::Failed, Some(_)) => "rejected",
-            (ReqStatus::Started, None) => "started",
-            (ReqStatus::Failed, None) => "failed",
-        },
-    };
-    let events = row.map_or(&[][..], |row| events::after(&row.events, after));
+    // Without a row it is in the queue, or another request's render covered it.
+    let state = row.map_or(NO_RECORD, ReqRow::state);
+    let events = row.map_or(&[][..], |row| request_events::after(&row.events, after));
     let event = |event: &Event| {
         // A stage of a newer version is given by its number.
         let stage = event.stage().map_or_else(|| json!(event.seq % 100), |stage| json!(stage.as_str()));

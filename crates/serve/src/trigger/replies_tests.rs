@@ -1,7 +1,9 @@
 use super::super::error::TriggerError;
+use everfresh_core::domain::page::ReqStatus;
+
 use super::*;
 use crate::page::error::PageError;
-use everfresh_core::domain::events::Stage;
+use everfresh_core::domain::request_events::Stage;
 
 fn json_body(reply: &Reply) -> Value {
     serde_json::from_slice(&reply.body).unwrap()
@@ -47,7 +49,7 @@ fn state_follows_from_the_row() {
         assert_eq!(json_body(&state(&handle, Some(&row(status, rejected)), 0))["state"], expected);
     }
     let queued = json_body(&state(&handle, None, 120));
-    assert_eq!((&queued["state"], &queued["events"], &queued["after"]), (&json!("queued"), &json!([]), &json!(120)));
+    assert_eq!((&queued["state"], &queued["events"], &queued["after"]), (&json!("no_record"), &json!([]), &json!(120)));
 }
 
 #[test]

@@ -8,8 +8,8 @@ mod rows;
 
 use everfresh_core::config::Config;
 use everfresh_core::domain::artifact::Rendered;
-use everfresh_core::domain::gate::{Gate, GateRules};
 use everfresh_core::domain::page_key::{CanonicalPath, NormalPath, Tenant};
+use everfresh_core::domain::publish_gate::{Gate, GateRules};
 use everfresh_core::domain::request::{Handle, IdempotencyKey};
 use everfresh_core::domain::tag::Tag;
 use everfresh_enqueue::Message;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use everfresh_core::config::HttpOrigin;
 use everfresh_core::domain::artifact::Rendered;
-use everfresh_core::domain::gate::{Gate, GateRules};
 use everfresh_core::domain::page_key::{CanonicalPath, Tenant};
+use everfresh_core::domain::publish_gate::{Gate, GateRules};
 use everfresh_core::render::RenderFailure;
 use everfresh_origin::{OriginRequest, fetch_over};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};

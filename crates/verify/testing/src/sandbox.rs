@@ -180,7 +180,7 @@ fn add(totals: &mut BTreeMap<&'static str, u64>, metrics: &Metrics) {
         PINNED,
         FAILED,
         REJECTED,
-        HASH_MISMATCHES,
+        KEY_CONFLICTS,
         UNKNOWN_VERSION,
         DUPLICATES_PREVENTED,
     ] {

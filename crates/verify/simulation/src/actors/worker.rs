@@ -252,7 +252,7 @@ pub(crate) const OUTCOMES: [metrics::Metric; 12] = [
     metrics::PINNED,
     metrics::FAILED,
     metrics::REJECTED,
-    metrics::HASH_MISMATCHES,
+    metrics::KEY_CONFLICTS,
 ];
 
 /// Metrics that are counted beside the outcomes.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_serve::lambda::event::{HttpAnswer, HttpEvent};
-use everfresh_serve::{Settings, build};
+use everfresh_serve::{Settings, startup};
 use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let settings = Settings::from_env()?;
     let clients = Clients::aws(&aws_sdk_config(ClientTimeouts::READER, Network::Lambda).await);
-    let server = Arc::new(build::server(settings, &clients).await?);
+    let server = Arc::new(startup::server(settings, &clients).await?);
     let handle = service_fn(move |event: LambdaEvent<HttpEvent>| {
         let server = server.clone();
         async move {

@@ -167,5 +167,5 @@ impl AddressPolicy {
 }
 
 #[cfg(test)]
-#[path = "address_tests.rs"]
+#[path = "origin_address_tests.rs"]
 mod tests;

@@ -57,15 +57,15 @@ impl Queue {
         }
     }
 
-    fn failed(&self, why: &str) -> QueueError {
+    fn failed(&self, error: &str) -> QueueError {
         self.metrics.count(metrics::SQS_OUTAGE);
         if self.breaker.failed(self.time.local_now_ms()) {
             let (queue, seconds) = (&self.url, LONGEST_PAUSE_MS / 1000);
             tracing::warn!(
                 queue,
-                why,
+                error,
                 "SQS queue {queue}: send failed; until one succeeds, stale pages are enqueued with a backoff of up to \
-                 {seconds} s: {why}"
+                 {seconds} s: {error}"
             );
         }
         QueueError::Unavailable

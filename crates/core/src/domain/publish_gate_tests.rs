@@ -11,14 +11,14 @@ fn rendered(status: u16, headers: &[(&str, &str)], body: &str) -> Rendered {
     Rendered { status, headers, body, declared_bytes: None }
 }
 
-fn check_with(rules: GateRules, previous_bytes: Option<u64>, response: Rendered) -> Result<Passed, Refusal> {
+fn check_with(rules: GateRules, previous_bytes: Option<u64>, response: Rendered) -> Result<Passed, GateError> {
     let page = CanonicalPath::stored("/products/42?color=red").unwrap();
     let hosts = ["www.acme.example".to_owned()];
     let gate = Gate { page: &page, rules: &rules, hosts: &hosts, max_bytes: 100, previous_bytes };
     gate.check(response)
 }
 
-fn check(response: Rendered) -> Result<Passed, Refusal> {
+fn check(response: Rendered) -> Result<Passed, GateError> {
     check_with(GateRules::default(), None, response)
 }
 
@@ -48,14 +48,14 @@ fn every_other_status_keeps_the_last_good_page() {
     let published = [200, 301, 308, 404, 410];
     for status in (100..600).filter(|status| !published.contains(status)) {
         let refused = check(rendered(status, &[("location", "/x")], HTML));
-        assert_eq!(refused, Err(Refusal::Status { status }));
+        assert_eq!(refused, Err(GateError::Status { status }));
         assert_eq!(refused.unwrap_err().class(), ErrorClass::OriginStatus);
     }
 }
 
 #[test]
 fn responses_meant_for_one_reader_are_refused() {
-    use Refusal::*;
+    use GateError::*;
     let private = NotShared { directive: "private" };
     let no_store = NotShared { directive: "no-store" };
     let cases = [
@@ -93,7 +93,7 @@ fn cache_control_that_cannot_be_parsed_counts_as_private() {
         "max-age=\u{fffd}",
     ] {
         let refused = check(rendered(200, &[("Cache-Control", value)], HTML));
-        assert_eq!(refused, Err(Refusal::BadCacheControl { header: "cache-control" }), "{value}");
+        assert_eq!(refused, Err(GateError::BadCacheControl { header: "cache-control" }), "{value}");
         let second = check(rendered(200, &[("cache-control", "public"), ("Cache-Control", value)], HTML));
         assert_eq!(second, refused, "{value}");
     }
@@ -101,7 +101,7 @@ fn cache_control_that_cannot_be_parsed_counts_as_private() {
         [("CDN-Cache-Control", "max-age=60; private"), ("Surrogate-Control", "no-store;cdn, max-age=60")]
     {
         let refused = check(rendered(200, &[(name, value)], HTML)).unwrap_err();
-        assert!(matches!(refused, Refusal::NotShared { .. }), "{value}: {refused}");
+        assert!(matches!(refused, GateError::NotShared { .. }), "{value}: {refused}");
     }
 }
 
@@ -133,7 +133,7 @@ fn location_without_redirect_is_not_replayed() {
 #[test]
 fn headers_that_cannot_be_replayed_are_refused() {
     let refused = check(rendered(200, &[("content-type", "a\r\nb")], HTML));
-    assert!(matches!(refused, Err(Refusal::Headers(HeaderError::BadValue { .. }))));
+    assert!(matches!(refused, Err(GateError::Headers(HeaderError::BadValue { .. }))));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn wrong_content_length_is_refused() {
     for declared in [17, 19] {
         let mut answer = rendered(200, &[], HTML);
         answer.declared_bytes = Some(declared);
-        assert_eq!(check(answer), Err(Refusal::Truncated { declared, actual: 18 }));
+        assert_eq!(check(answer), Err(GateError::Truncated { declared, actual: 18 }));
     }
     let mut honest = rendered(200, &[], HTML);
     honest.declared_bytes = Some(18);
@@ -150,9 +150,9 @@ fn wrong_content_length_is_refused() {
 
 #[test]
 fn empty_and_oversize_bodies_are_refused() {
-    assert_eq!(check(rendered(200, &[], "")), Err(Refusal::Empty));
+    assert_eq!(check(rendered(200, &[], "")), Err(GateError::Empty));
     assert!(check(rendered(200, &[], &"x".repeat(100))).is_ok());
-    let too_large = Refusal::TooLarge { bytes: 101, allowed: 100 };
+    let too_large = GateError::TooLarge { bytes: 101, allowed: 100 };
     assert_eq!(check(rendered(200, &[], &"x".repeat(101))), Err(too_large.clone()));
     assert_eq!(check(rendered(404, &[], &"x".repeat(101))), Err(too_large));
 }
@@ -164,10 +164,10 @@ fn route_rules_hold_for_pages_and_not_for_missing_ones() {
     assert!(judge(HTML, Some(36)).is_ok());
     assert!(judge(HTML, None).is_ok());
     assert!(judge("x </html>!", None).is_ok());
-    let shrunk = Refusal::Shrunk { bytes: 18, previous_bytes: 37 };
+    let shrunk = GateError::Shrunk { bytes: 18, previous_bytes: 37 };
     assert_eq!(judge(HTML, Some(37)), Err(shrunk));
-    assert_eq!(judge("short", None), Err(Refusal::TooSmall { bytes: 5, min_bytes: 10 }));
-    assert_eq!(judge("<html>cut off in the mid", None), Err(Refusal::MarkerMissing));
+    assert_eq!(judge("short", None), Err(GateError::TooSmall { bytes: 5, min_bytes: 10 }));
+    assert_eq!(judge("<html>cut off in the mid", None), Err(GateError::MarkerMissing));
     assert!(check_with(rules(), Some(90), rendered(404, &[], "no")).is_ok());
 }
 
@@ -205,9 +205,9 @@ fn redirect_out_of_the_site_is_refused() {
         "/a/../b",
     ] {
         let refused = check(rendered(301, &[("location", location)], ""));
-        assert_eq!(refused, Err(Refusal::BadRedirect), "{location}");
+        assert_eq!(refused, Err(GateError::BadRedirect), "{location}");
     }
-    assert_eq!(check(rendered(301, &[], "")), Err(Refusal::BadRedirect));
+    assert_eq!(check(rendered(301, &[], "")), Err(GateError::BadRedirect));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn redirect_to_the_page_itself_is_refused() {
         "https://www.acme.example/products/42?color=red",
     ] {
         let refused = check(rendered(308, &[("location", location)], ""));
-        assert_eq!(refused, Err(Refusal::RedirectLoop), "{location}");
+        assert_eq!(refused, Err(GateError::RedirectLoop), "{location}");
     }
 }
 

@@ -75,7 +75,7 @@ impl Life {
 
 /// Why a response may not be published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum GateError {
     /// Errors, 204, partial responses, temporary redirects, log-in walls.
     #[error("status {status} is not published")]
     Status { status: u16 },
@@ -122,25 +122,25 @@ pub enum Refusal {
     RedirectLoop,
 }
 
-impl Refusal {
+impl GateError {
     /// How the failed attempt is counted.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Refusal::Status { .. } => ErrorClass::OriginStatus,
-            Refusal::Truncated { .. } => ErrorClass::OriginUnreachable,
-            Refusal::Empty
-            | Refusal::TooLarge { .. }
-            | Refusal::SetCookie
-            | Refusal::NotShared { .. }
-            | Refusal::BadCacheControl { .. }
-            | Refusal::Varies { .. }
-            | Refusal::Encoded
-            | Refusal::Headers(_)
-            | Refusal::TooSmall { .. }
-            | Refusal::Shrunk { .. }
-            | Refusal::MarkerMissing
-            | Refusal::BadRedirect
-            | Refusal::RedirectLoop => ErrorClass::Gate,
+            GateError::Status { .. } => ErrorClass::OriginStatus,
+            GateError::Truncated { .. } => ErrorClass::OriginUnreachable,
+            GateError::Empty
+            | GateError::TooLarge { .. }
+            | GateError::SetCookie
+            | GateError::NotShared { .. }
+            | GateError::BadCacheControl { .. }
+            | GateError::Varies { .. }
+            | GateError::Encoded
+            | GateError::Headers(_)
+            | GateError::TooSmall { .. }
+            | GateError::Shrunk { .. }
+            | GateError::MarkerMissing
+            | GateError::BadRedirect
+            | GateError::RedirectLoop => ErrorClass::Gate,
         }
     }
 }
@@ -148,11 +148,11 @@ impl Refusal {
 impl Gate<'_> {
     /// Published are 200, 404 and 410, and the permanent redirects 301 and 308 within the tenant's
     /// hosts. A temporary redirect is not: it is how origins send one reader to a log-in page.
-    pub fn check(&self, mut rendered: Rendered) -> Result<Passed, Refusal> {
+    pub fn check(&self, mut rendered: Rendered) -> Result<Passed, GateError> {
         let life = match rendered.status {
             200 => Life::Route,
             301 | 308 | 404 | 410 => Life::Short,
-            status => return Err(Refusal::Status { status }),
+            status => return Err(GateError::Status { status }),
         };
         check_length(&rendered, self.max_bytes)?;
         check_shared(&rendered)?;
@@ -169,35 +169,35 @@ impl Gate<'_> {
         Ok(Passed { artifact, life })
     }
 
-    fn check_body(&self, body: &[u8]) -> Result<(), Refusal> {
+    fn check_body(&self, body: &[u8]) -> Result<(), GateError> {
         let bytes = body.len() as u64;
         if bytes == 0 {
-            return Err(Refusal::Empty);
+            return Err(GateError::Empty);
         }
         let min_bytes = self.rules.min_bytes;
         if bytes < min_bytes {
-            return Err(Refusal::TooSmall { bytes, min_bytes });
+            return Err(GateError::TooSmall { bytes, min_bytes });
         }
         if let (Some(max_shrink), Some(previous_bytes)) = (self.rules.max_shrink, self.previous_bytes) {
             let least = previous_bytes as f64 * (1.0 - max_shrink);
             if (bytes as f64) < least {
-                return Err(Refusal::Shrunk { bytes, previous_bytes });
+                return Err(GateError::Shrunk { bytes, previous_bytes });
             }
         }
         match &self.rules.must_contain {
-            Some(marker) if !contains(body, marker.as_bytes()) => Err(Refusal::MarkerMissing),
+            Some(marker) if !contains(body, marker.as_bytes()) => Err(GateError::MarkerMissing),
             Some(_) | None => Ok(()),
         }
     }
 
-    fn check_redirect(&self, rendered: &Rendered) -> Result<(), Refusal> {
-        let location = values(rendered, "location").next().ok_or(Refusal::BadRedirect)?;
-        let path = self.path_within_hosts(location).ok_or(Refusal::BadRedirect)?;
+    fn check_redirect(&self, rendered: &Rendered) -> Result<(), GateError> {
+        let location = values(rendered, "location").next().ok_or(GateError::BadRedirect)?;
+        let path = self.path_within_hosts(location).ok_or(GateError::BadRedirect)?;
         let path = path.split_once('#').map_or(path, |(path, _)| path);
-        let target = NormalPath::parse(path).map_err(|_| Refusal::BadRedirect)?;
+        let target = NormalPath::parse(path).map_err(|_| GateError::BadRedirect)?;
         // Whatever the query: dropped parameters would lead back to this page.
         if target.path() == self.page.path() {
-            return Err(Refusal::RedirectLoop);
+            return Err(GateError::RedirectLoop);
         }
         Ok(())
     }
@@ -219,20 +219,20 @@ impl Gate<'_> {
     }
 }
 
-fn check_length(rendered: &Rendered, max_bytes: u64) -> Result<(), Refusal> {
+fn check_length(rendered: &Rendered, max_bytes: u64) -> Result<(), GateError> {
     let actual = rendered.body.len() as u64;
     if actual > max_bytes {
-        return Err(Refusal::TooLarge { bytes: actual, allowed: max_bytes });
+        return Err(GateError::TooLarge { bytes: actual, allowed: max_bytes });
     }
     match rendered.declared_bytes {
-        Some(declared) if declared != actual => Err(Refusal::Truncated { declared, actual }),
+        Some(declared) if declared != actual => Err(GateError::Truncated { declared, actual }),
         Some(_) | None => Ok(()),
     }
 }
 
-fn check_shared(rendered: &Rendered) -> Result<(), Refusal> {
+fn check_shared(rendered: &Rendered) -> Result<(), GateError> {
     if values(rendered, "set-cookie").next().is_some() {
-        return Err(Refusal::SetCookie);
+        return Err(GateError::SetCookie);
     }
     for (header, syntax) in CACHE_CONTROLS {
         for value in values(rendered, header) {
@@ -241,21 +241,21 @@ fn check_shared(rendered: &Rendered) -> Result<(), Refusal> {
     }
     for header in ["*", "cookie", "authorization"] {
         if lists(rendered, "vary", header) {
-            return Err(Refusal::Varies { header });
+            return Err(GateError::Varies { header });
         }
     }
     let identity = |value: &str| value.is_empty() || value.eq_ignore_ascii_case("identity");
     if !values(rendered, "content-encoding").all(|value| identity(value.trim())) {
-        return Err(Refusal::Encoded);
+        return Err(GateError::Encoded);
     }
     Ok(())
 }
 
-fn check_cache_control(header: &'static str, value: &str, syntax: Syntax) -> Result<(), Refusal> {
-    let directives = cache_control::directives(value, syntax).ok_or(Refusal::BadCacheControl { header })?;
+fn check_cache_control(header: &'static str, value: &str, syntax: Syntax) -> Result<(), GateError> {
+    let directives = cache_control::directives(value, syntax).ok_or(GateError::BadCacheControl { header })?;
     for directive in ["private", "no-store"] {
         if directives.iter().any(|name| name.eq_ignore_ascii_case(directive)) {
-            return Err(Refusal::NotShared { directive });
+            return Err(GateError::NotShared { directive });
         }
     }
     Ok(())
@@ -279,5 +279,5 @@ fn contains(body: &[u8], marker: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "gate_tests.rs"]
+#[path = "publish_gate_tests.rs"]
 mod tests;

@@ -11,10 +11,10 @@ use everfresh_core::ledger::{Ledger, LedgerError};
 use futures::future::join_all;
 
 use super::deferred_reads::DeferredReads;
-use super::entries::Entries;
 use super::ledger_reads::{LedgerReads, SnapshotResult, Until, is_row_error};
 use super::single_flight::SingleFlight;
 use super::snapshot::{CachedPage, PageSnapshot};
+use super::snapshot_lru::Entries;
 use crate::circuit_breaker::CircuitBreaker;
 use crate::http::cache_status::Outage;
 use crate::log_throttle::{LogThrottle, Problem};
@@ -186,14 +186,14 @@ impl SnapshotCache {
         }
     }
 
-    fn failed(&self, why: &str) {
+    fn failed(&self, error: &str) {
         if self.breaker.failed(self.local_now_ms()) {
             let table = self.reads.ledger.table();
             tracing::warn!(
                 table,
-                why,
+                error,
                 "DynamoDB table {table}: read failed; until one succeeds, cached pages are served from memory and others \
-                 get 503: {why}"
+                 get 503: {error}"
             );
         }
     }

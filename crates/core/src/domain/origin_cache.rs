@@ -11,7 +11,7 @@ const FIRST_RETRY_MS: u64 = 5_000;
 const LONGEST_RETRY_MS: u64 = 900_000;
 
 /// How often a response may be too old before the request goes to the dead-letter queue.
-pub const MAX_STALE_ANSWERS: u32 = 10;
+pub const MAX_STALE_RESPONSES: u32 = 10;
 
 /// When a response was made, by AWS's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Made {
     Earlier {
         /// The moment that the version's `source_ms` may claim.
         source_ms: u64,
+        /// When to render again, if the caller does not publish it.
+        retry_ms: u64,
     },
     /// Before a change that it must show.
     TooEarly {
@@ -39,17 +41,21 @@ pub fn made(rendered: &Rendered, began_ms: Option<u64>, not_before_ms: u64, now_
     let Some(age_s) = age_s(rendered) else { return Made::Now };
     // Whole seconds, rounded down on the way: it may be almost one older.
     let age_ms = age_s.saturating_add(1).saturating_mul(1000);
-    if let Some(source_ms) = began_ms.map(|began_ms| began_ms.saturating_sub(age_ms))
-        && source_ms >= not_before_ms
-    {
-        return Made::Earlier { source_ms };
+    let retry_ms = retry_ms(rendered, age_s, not_before_ms, now_ms, stale_answers);
+    match began_ms.map(|began_ms| began_ms.saturating_sub(age_ms)) {
+        Some(source_ms) if source_ms >= not_before_ms => Made::Earlier { source_ms, retry_ms },
+        Some(_) | None => Made::TooEarly { retry_ms },
     }
+}
+
+/// When the cache no longer has this response, by its lifetime; else after a backoff.
+fn retry_ms(rendered: &Rendered, age_s: u64, not_before_ms: u64, now_ms: u64, stale_answers: u32) -> u64 {
     let kept_ms = lifetime_s(rendered).map(|lifetime_s| lifetime_s.saturating_sub(age_s).saturating_mul(1000));
     let backoff_ms = FIRST_RETRY_MS << stale_answers.min(20);
     let wait_ms = kept_ms.unwrap_or(backoff_ms).clamp(FIRST_RETRY_MS, LONGEST_RETRY_MS);
     // From this moment on a response without an age is new enough.
     let soonest_ms = not_before_ms.saturating_add(2_000).min(now_ms.saturating_add(LONGEST_RETRY_MS));
-    Made::TooEarly { retry_ms: now_ms.saturating_add(wait_ms).max(soonest_ms) }
+    now_ms.saturating_add(wait_ms).max(soonest_ms)
 }
 
 /// The greatest `Age` of the response. A value that is no number is ignored.
@@ -93,6 +99,13 @@ mod tests {
         made(&answer(headers), Some(BEGAN), not_before_ms, BEGAN + 100, 0)
     }
 
+    fn source(made: Made) -> Option<u64> {
+        match made {
+            Made::Earlier { source_ms, .. } => Some(source_ms),
+            Made::Now | Made::TooEarly { .. } => None,
+        }
+    }
+
     #[test]
     fn response_without_age_was_made_now() {
         assert_eq!(judged(&[("cache-control", "s-maxage=60")], u64::MAX), Made::Now);
@@ -104,12 +117,12 @@ mod tests {
     #[test]
     fn age_is_rounded_up_by_a_second() {
         for (age, source_ms) in [("0", BEGAN - 1_000), ("59", BEGAN - 60_000), ("3, 59", BEGAN - 60_000)] {
-            assert_eq!(judged(&[("Age", age)], source_ms), Made::Earlier { source_ms }, "{age}");
+            assert_eq!(source(judged(&[("Age", age)], source_ms)), Some(source_ms), "{age}");
             assert!(matches!(judged(&[("Age", age)], source_ms + 1), Made::TooEarly { .. }), "{age}");
         }
         let two = [("age", "3"), ("age", "59")];
-        assert_eq!(judged(&two, 0), Made::Earlier { source_ms: BEGAN - 60_000 });
-        assert_eq!(judged(&[("age", "99999999999999999999999")], 0), Made::Earlier { source_ms: 0 });
+        assert_eq!(source(judged(&two, 0)), Some(BEGAN - 60_000));
+        assert_eq!(source(judged(&[("age", "99999999999999999999999")], 0)), Some(0));
     }
 
     #[test]
@@ -124,6 +137,10 @@ mod tests {
             Made::TooEarly { retry_ms } => retry_ms - BEGAN - 100,
             Made::Now | Made::Earlier { .. } => panic!("it is new enough"),
         };
+        let Made::Earlier { retry_ms, .. } = judged(&[("age", "50"), ("cache-control", "max-age=60")], 0) else {
+            panic!("it is too old")
+        };
+        assert_eq!(retry_ms - BEGAN - 100, 10_000, "also if the caller does not publish it");
         assert_eq!(retry(&[("age", "50"), ("cache-control", "public, s-maxage=60, max-age=5")]), 10_000);
         assert_eq!(retry(&[("age", "50"), ("cache-control", "max-age=60")]), 10_000);
         assert_eq!(retry(&[("age", "50"), ("cache-control", "max-age=60000")]), LONGEST_RETRY_MS);
