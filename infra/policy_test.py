@@ -1,13 +1,15 @@
 """Checks the templates against rules that a linter does not know.
 
-Each rule is tested itself: every mutation listed with it is applied to the templates or sources in memory, and the rule must
-complain. Prints one line per rule. Exits with 1 if a rule is violated, or does not detect one of its mutations.
+Each rule is tested itself: every mutation listed with it is applied to the templates or sources in
+memory, and the rule must complain. Prints one line per rule. Exits with 1 if a rule is violated, or
+does not detect one of its mutations.
 """
 
 import copy
 import sys
 
-from policy import alarms, cdn, functions, interface, queues, roles, storage  # noqa: F401  register their rules
+# Imported to register their rules.
+from policy import alarms, cdn, functions, interface, queues, roles, storage  # noqa: F401
 from policy.rule import RULES, Stack
 
 

@@ -41,7 +41,8 @@ def load(path):
 
 
 class Evaluated:
-    """A template with given parameters. References to resources stay readable: `${Queue}`, `${Queue.Arn}`."""
+    """A template with given parameters. References to resources stay readable: `${Queue}`,
+    `${Queue.Arn}`."""
 
     def __init__(self, template, **parameters):
         self.template = template

@@ -1,6 +1,6 @@
-"""Sends a signed HTTP request to regenerate a page or to make every page with a tag stale, or reads the
-status of such a request. Needs only Python and a key from EVERFRESH_REVALIDATE_KEYS of the serving
-function (template parameter RevalidateKeys).
+"""Sends a signed HTTP request to regenerate a page or to make every page with a tag stale, or reads
+the status of such a request. Needs only Python and a key from EVERFRESH_REVALIDATE_KEYS of the
+serving function (template parameter RevalidateKeys).
 
     EVERFRESH_KEY=name:secret python revalidate.py https://www.example.com path /products/42 [REQUEST_ID]
     EVERFRESH_KEY=name:secret python revalidate.py https://www.example.com tag products [REQUEST_ID]
@@ -23,7 +23,8 @@ import urllib.request
 
 
 def signature(secret, method, host, target, timestamp, nonce, request_id, body):
-    """Signs eight lines that cover the whole request, so that it can be neither changed nor replayed."""
+    """Signs eight lines that cover the whole request, so that it can be neither changed nor
+    replayed."""
     lines = ["everfresh-1", method, host, target, timestamp, nonce, request_id, hashlib.sha256(body).hexdigest()]
     return hmac.new(secret.encode(), "\n".join(lines).encode(), hashlib.sha256).hexdigest()
 

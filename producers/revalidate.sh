@@ -1,11 +1,11 @@
 #!/bin/sh
-# Sends a signed HTTP request to regenerate a page or to make every page with a tag stale, or reads the
-# status of such a request. Needs curl, openssl and a key from EVERFRESH_REVALIDATE_KEYS of the serving
-# function (template parameter RevalidateKeys).
+# Sends a signed HTTP request to regenerate a page or to make every page with a tag stale, or reads
+# the status of such a request. Needs curl, openssl and a key from EVERFRESH_REVALIDATE_KEYS of the
+# serving function (template parameter RevalidateKeys).
 #
-#     EVERFRESH_KEY=name:secret sh revalidate.sh https://www.example.com path /products/42 [REQUEST_ID]
-#     EVERFRESH_KEY=name:secret sh revalidate.sh https://www.example.com tag products [REQUEST_ID]
-#     EVERFRESH_KEY=name:secret sh revalidate.sh https://www.example.com status HANDLE [AFTER]
+#     EVERFRESH_KEY=name:secret sh revalidate.sh https://example.com path /products/42 [REQUEST_ID]
+#     EVERFRESH_KEY=name:secret sh revalidate.sh https://example.com tag products [REQUEST_ID]
+#     EVERFRESH_KEY=name:secret sh revalidate.sh https://example.com status HANDLE [AFTER]
 #
 # If the outcome is unknown, send again with the same request id: two requests with one id are one.
 # Prints the response as JSON. The path or tag must not need escaping in JSON. While openssl runs,

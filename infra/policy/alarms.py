@@ -16,7 +16,7 @@ ALARM_METRICS = {
     "Staleness": ("staleness", "serve"),
     "LockContention": ("lock_contention received", "worker"),
     "DuplicatesPrevented": ("duplicates_prevented received", "worker"),
-    "HashMismatches": ("hash_mismatches", "worker"),
+    "KeyConflicts": ("key_conflicts", "worker"),
     "UnknownVersions": ("unknown_version", "worker"),
     "NotificationsPending": ("notifications_pending", "worker"),
     "ConfigurationSkew": ("configuration_skew", "worker"),
@@ -27,13 +27,14 @@ ALARM_METRICS = {
 }
 # Alarms with threshold 0.
 THRESHOLD_ZERO = {
-    "DeadLetters", "HashMismatches", "UnknownVersions", "NotificationsPending", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
+    "DeadLetters", "KeyConflicts", "UnknownVersions", "NotificationsPending", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
 }  # fmt: skip
 # Alarms on failures that are retried until an operator fixes the cause.
 RETRIED = {"NotificationsPending", "ConfigurationSkew"}
 
 REQUESTS = " + ".join(f"FILL({kind}, 0)" for kind in ("fresh", "stale", "expired", "missing", "unavailable"))
-# The alarms that roll back a deployment. None that a producer alone can cause, such as HashMismatches.
+# The alarms that roll back a deployment. None that a producer alone can cause, such as
+# KeyConflicts.
 ROLLBACK_ALARMS = {
     "WorkerFunction": {"WorkerErrors", "FailuresWhileDeploying"},
     "ServeFunction": {"ServeErrors", "Unavailable"},
@@ -71,7 +72,7 @@ def dashboard_metrics(stack):
     "alarms and dashboard use metrics that the code emits",
     put("alarms Resources LockContention Properties Metrics 1 MetricStat Metric MetricName", "lock_contentions"),
     put("alarms Resources Staleness Properties Namespace", "everfresh"),
-    put("alarms Resources HashMismatches Properties Dimensions 0 Value", "serve"),
+    put("alarms Resources KeyConflicts Properties Dimensions 0 Value", "serve"),
     put("alarms Resources Staleness Properties Dimensions 0 Name", "function"),
     put("alarms Resources UnknownVersions Properties MetricName", "unknown_versions"),
     put("alarms Resources DeadLetters Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-dlq"}),
@@ -80,7 +81,7 @@ def dashboard_metrics(stack):
         "dashboard Resources Dashboard Properties DashboardBody",
         {"Fn::Sub": '{"widgets": [{"properties": {"metrics": [["Everfresh", "hits", "service", "serve", "stack", "stack"]]}}]}'},
     ),
-    drop("alarms Resources HashMismatches Properties Dimensions 1"),
+    drop("alarms Resources KeyConflicts Properties Dimensions 1"),
     put("alarms Resources FailureRate Properties Metrics 1 MetricStat Metric Dimensions 1 Value", "everfresh"),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_STACK", "everfresh"),
     drop(f"{RESOURCES} Dashboard {PROPERTIES} Parameters Stack"),
@@ -146,7 +147,7 @@ def metrics(stack):
     put("alarms Resources ServeErrors Properties Dimensions 1 Value", {"Fn::Sub": "${Stack}-serve:1"}),
     drop("alarms Resources ServeErrors Properties Dimensions 1"),
     put("main Globals Function AutoPublishAlias", "current"),
-    put("alarms Resources HashMismatches Properties ComparisonOperator", "LessThanThreshold"),
+    put("alarms Resources KeyConflicts Properties ComparisonOperator", "LessThanThreshold"),
     put("alarms Resources Unavailable Properties ComparisonOperator", "GreaterThanOrEqualToThreshold"),
     put("alarms Resources DeadLetters Properties Threshold", 1),
     put("alarms Resources FailureRate Properties Threshold", 0),
@@ -177,7 +178,8 @@ def alarmed(stack):
         if (int(alarm["Threshold"]) == 0) != (name in THRESHOLD_ZERO):
             yield f"alarm {name}: has the threshold {alarm['Threshold']}"
         if "Metrics" not in alarm:
-            # A queue's metrics are gauges, of which the worst value matters; the others are counters.
+            # A queue's metrics are gauges, of which the worst value matters; the others are
+            # counters.
             expected = "p99" if name == "Staleness" else "Maximum" if owner in queues else "Sum"
             if alarm.get("Statistic", alarm.get("ExtendedStatistic")) != expected:
                 yield f"alarm {name}: must use the statistic {expected}"
@@ -253,7 +255,7 @@ def percentages(stack):
     drop(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms"),
     put(f"{RESOURCES} ServeFunction {ROLLBACK_LIST} 0", {"Fn::GetAtt": ["Alarms", "Outputs.Unknown"]}),
     drop("alarms Outputs UnavailableAlarm"),
-    put(f"{RESOURCES} WorkerFunction {ROLLBACK_LIST} 1", {"Fn::GetAtt": ["Alarms", "Outputs.HashMismatchesAlarm"]}),
+    put(f"{RESOURCES} WorkerFunction {ROLLBACK_LIST} 1", {"Fn::GetAtt": ["Alarms", "Outputs.KeyConflictsAlarm"]}),
     put("main Conditions RollsBackOnAlarm", {"Fn::Not": [{"Fn::Equals": [{"Ref": "Rollout"}, "Canary10Percent5Minutes"]}]}),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} DeploymentPreference Alarms Fn::If 2", [ERRORS]),
     put(f"{RESOURCES} WorkerFunction {PROPERTIES} DeploymentPreference Alarms", [ERRORS, FAILURES]),
@@ -289,7 +291,8 @@ def actions(stack):
         for reference in preference.get("Alarms", []):
             output = reference.removeprefix("${Alarms.Outputs.").removesuffix("}")
             rollback.add(outputs.get(output, {}).get("Value", {}).get("Ref", f"{output} (missing)"))
-        # CodeDeploy refuses to deploy while an alarm is in ALARM, so one way must be without alarms.
+        # CodeDeploy refuses to deploy while an alarm is in ALARM, so one way must be without
+        # alarms.
         if rollback != (set() if step == "AllAtOnce" else ROLLBACK_ALARMS[name]):
             yield f"{name}: with {step}, its rollback alarms are {', '.join(sorted(rollback)) or 'none'}"
         for alarm in rollback & set(EXPRESSIONS) & set(alarms):

@@ -67,7 +67,8 @@ CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
     put(f"{SIGNED} HeadersConfig", {"HeaderBehavior": "none"}),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables EVERFRESH_TRUST_HOST_HEADER", "false"),
     put(f"{RESOURCES} Cdn {PROPERTIES} Parameters PreviewCookie", ""),
-    put(f"{BEHAVIOUR} DefaultCacheBehavior CachePolicyId", "658327ea-f89d-4fab-a63d-7e88639e58f6"),  # AWS's own "CachingOptimized"
+    # AWS's own "CachingOptimized".
+    put(f"{BEHAVIOUR} DefaultCacheBehavior CachePolicyId", "658327ea-f89d-4fab-a63d-7e88639e58f6"),
     put(f"{BEHAVIOUR} DefaultCacheBehavior AllowedMethods", ["GET", "HEAD", "OPTIONS"]),
     drop(f"{BEHAVIOUR} DefaultCacheBehavior AllowedMethods"),
     put(f"{KEY} ParametersInCacheKeyAndForwardedToOrigin QueryStringsConfig", {"QueryStringBehavior": "none"}),
@@ -111,7 +112,8 @@ def distribution(stack):
         yield "PageCachePolicy: the cache key must have the host and no other header"
     if key["CookiesConfig"] != {"CookieBehavior": "whitelist", "Cookies": ["everfresh-preview"]}:
         yield "PageCachePolicy: the cache key must have the preview cookie and no other"
-    # everfresh.toml decides which parameters distinguish pages, and a signature covers the parameters.
+    # everfresh.toml decides which parameters distinguish pages, and a signature covers the
+    # parameters.
     for name, policy in (("PageCachePolicy", key), ("SignedRequestPolicy", made["SignedRequestPolicy"]["OriginRequestPolicyConfig"])):
         if policy["QueryStringsConfig"] != {"QueryStringBehavior": "all"}:
             yield f"{name}: query parameters are not forwarded"

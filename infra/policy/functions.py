@@ -81,7 +81,8 @@ def ladder(stack):
 
 
 def response_deadline(stack):
-    """The wait for a missing page, the response deadline and the function timeout, as the serving function checks them at start."""
+    """The wait for a missing page, the response deadline and the function timeout, as the serving
+    function checks them at start."""
     code = stack.code("serve/src")
     for_body_ms, after_reply_ms = (
         int(re.findall(rf"{name}: u64 = ([\d_]+);", code)[0].replace("_", "")) for name in ("FOR_BODY_MS", "AFTER_REPLY_MS")

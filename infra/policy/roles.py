@@ -220,7 +220,8 @@ def calls(stack):
 
 
 def reached(code, core):
-    """The text of the functions of core that this code calls on ledger, artifacts, epochs and configuration, directly or indirectly."""
+    """The text of the functions of core that this code calls on ledger, artifacts, epochs and
+    configuration, directly or indirectly."""
     bodies = {}
     for function in re.split(r"\bfn (?=\w)", core)[1:]:
         name = re.match(r"\w+", function)[0]

@@ -1,4 +1,5 @@
-"""Rules, and what they check: the templates, and the Rust sources that the templates must agree with."""
+"""Rules, and what they check: the templates, and the Rust sources that the templates must agree
+with."""
 
 from reading import ROOT, Evaluated, load
 
@@ -34,7 +35,8 @@ class Stack:
         return Evaluated(self.templates["cdn"], **given, **parameters)
 
     def alarms(self, **parameters):
-        """The alarms, with the parameters that the main template passes for these parameters of its own."""
+        """The alarms, with the parameters that the main template passes for these parameters of its
+        own."""
         return Evaluated(self.templates["alarms"], **self.main(**parameters).resources(NESTED)["Alarms"]["Parameters"])
 
     def dashboard(self):
@@ -55,7 +57,8 @@ RULES = []
 
 
 def rule(name, *breaks):
-    """Registers a rule: a function that yields complaints, its name, and mutations that it must detect."""
+    """Registers a rule: a function that yields complaints, its name, and mutations that it must
+    detect."""
 
     def register(function):
         RULES.append((name, function, breaks))
@@ -65,7 +68,8 @@ def rule(name, *breaks):
 
 
 def put(path, value):
-    """A mutation: another value at `path` of a template. The path begins with the template's name."""
+    """A mutation: another value at `path` of a template. The path begins with the template's
+    name."""
 
     def apply(stack):
         node, last = _find(stack, path)
@@ -86,7 +90,8 @@ def drop(path):
 
 
 def rewrite(source, old, new):
-    """A mutation: another text in the Rust sources, wherever it occurs below a folder (or in one file)."""
+    """A mutation: another text in the Rust sources, wherever it occurs below a folder (or in one
+    file)."""
 
     def apply(stack):
         found = [path for path in stack.below(source) if old in stack.sources[path]]
@@ -98,7 +103,8 @@ def rewrite(source, old, new):
 
 
 def _find(stack, path):
-    """The parent node of a path, and the last key. `Sid=Logs` selects the list item with that value."""
+    """The parent node of a path, and the last key. `Sid=Logs` selects the list item with that
+    value."""
     name, *parts = path.split(" ")
     node = stack.templates[name]
     for index, part in enumerate(parts):

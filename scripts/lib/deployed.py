@@ -76,7 +76,8 @@ class Everfresh:
         return self.request("GET", path, b"", signed, {"x-everfresh-host": host} | headers)
 
     def request(self, method, path, body, signed, headers):
-        """Sends a request to the function URL as the distribution does: signed, and with the site's host in a header."""
+        """Sends a request to the function URL as the distribution does: signed, and with the site's
+        host in a header."""
         url = urllib.parse.urlsplit(self.outputs["ServeFunctionUrl"])
         request = AWSRequest(method, f"https://{url.netloc}{path}", headers=headers, data=body)
         if signed:
@@ -91,8 +92,8 @@ class Everfresh:
 
 
 class Distribution(Server):
-    """A proxy in front of the function URL, as CloudFront is: adds the host in a header and signs the request. Like CloudFront it does not
-    hash the body, so a client must send the hash."""
+    """A proxy in front of the function URL, as CloudFront is: adds the host in a header and signs
+    the request. Like CloudFront it does not hash the body, so a client must send the hash."""
 
     everfresh = None
 

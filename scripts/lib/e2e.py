@@ -1,4 +1,5 @@
-"""The steps of scripts/e2e: tests of the deployed stack through its clients. Prints one line per step."""
+"""The steps of scripts/e2e: tests of the deployed stack through its clients. Prints one line per
+step."""
 
 import argparse
 import functools
@@ -51,7 +52,8 @@ def stack_is_complete(e):
 
 
 def producer_of(e, queue):
-    """A user with sqs:SendMessage on this queue only: credentials of a client, and the environment of a program."""
+    """A user with sqs:SendMessage on this queue only: credentials of a client, and the environment
+    of a program."""
     iam, name = e.emulator.client("iam"), f"sends-to-{queue}"
     iam.create_user(UserName=name)
     may = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": e.outputs[f"{queue}Arn"]}
@@ -171,7 +173,8 @@ def batch_fails_in_part(e):
     def total(metric):
         return sum(batch.get(metric, 0) for batch in e.metrics("worker", since))
 
-    # A redelivered neighbour would be acknowledged without a render, so the worker's count is checked.
+    # A redelivered neighbour would be acknowledged without a render, so the worker's count is
+    # checked.
     eventually(30, "all deliveries are logged", lambda: total("received") >= len(paths) + 1)
     assert (total("received"), total("failed")) == (len(paths) + 1, 1), e.metrics("worker", since)
     [batch] = [batch["received"] for batch in e.metrics("worker", since) if "failed" in batch]
@@ -268,7 +271,8 @@ def tag_makes_pages_stale(e):
 
 
 def is_stale(e, path, version):
-    """Whether a request gets the page stale, or has already had it regenerated: a delayed message of an earlier step may come now."""
+    """Whether a request gets the page stale, or has already had it regenerated: a delayed message
+    of an earlier step may come now."""
     return "stale" in (e.get(path).getheader("cache-status") or "") or e.version(path) != version
 
 
@@ -343,7 +347,8 @@ def commit_is_notified(e):
 
 
 def subscriber(e):
-    """A bus whose events go to a queue. Returns its ARN, and a function that returns the events received so far."""
+    """A bus whose events go to a queue. Returns its ARN, and a function that returns the events
+    received so far."""
     events = e.emulator.client("events")
     bus = events.create_event_bus(Name="site")["EventBusArn"]
     queue = e.sqs.create_queue(QueueName="events")["QueueUrl"]
@@ -393,7 +398,8 @@ def logs_have_metrics_and_no_denied_access(e):
 
 
 def distribution_sets_the_host(e):
-    """Through the distribution. The emulator's does not sign its requests, so this last step makes the function URL public first."""
+    """Through the distribution. The emulator's does not sign its requests, so this last step makes
+    the function URL public first."""
     functions, name = e.emulator.client("lambda"), e.outputs["ServeFunctionName"]
     functions.update_function_url_config(FunctionName=name, Qualifier="live", AuthType="NONE")
     public = {"Action": "lambda:InvokeFunctionUrl", "Principal": "*", "FunctionUrlAuthType": "NONE"}
@@ -447,8 +453,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         site, emulator = Site(), Emulator(pathlib.Path(folder))
         try:
-            # A short ladder, so that retries are fast; keys, so that their policy is deployed too. A request waits as long as a busy
-            # machine may take to start a worker.
+            # A short ladder, so that retries are fast; keys, so that their policy is deployed too.
+            # A request waits as long as a busy machine may take to start a worker.
             key = f"e2e:{secrets.token_hex(32)}"
             settings = {"RenderTime": "short", "MaxAttempts": MAX_ATTEMPTS, "ReaderWait": 20, "RevalidateKeys": key}
             redeploy = functools.partial(deploy, emulator, options.bootstraps, **settings)

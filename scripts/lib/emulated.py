@@ -1,4 +1,5 @@
-"""A stack on an AWS emulator: ministack, a TLS proxy in front of it, an origin, and the deployment of template.yaml."""
+"""A stack on an AWS emulator: ministack, a TLS proxy in front of it, an origin, and the deployment
+of template.yaml."""
 
 import http.client
 import ipaddress
@@ -24,7 +25,8 @@ from reading import load  # noqa: E402
 
 REGION, STACK = "eu-west-1", "shop"
 
-# Parts of template.yaml that are not deployed, because the emulator does not support or does not use them.
+# Parts of template.yaml that are not deployed, because the emulator does not support or does not
+# use them.
 LEFT_OUT_RESOURCES = ("Cdn", "Alarms", "Dashboard", "DeploymentRole")
 LEFT_OUT_PROPERTIES = (("WorkerFunction", "DeploymentPreference"), ("ServeFunction", "DeploymentPreference"))
 LEFT_OUT_OUTPUTS = ("DistributionId", "SiteDomain")
@@ -93,8 +95,9 @@ class Server(BaseHTTPRequestHandler):
 
 
 class TlsFront(Server):
-    """A proxy in front of the emulator that claims to terminate TLS, as a load balancer does. Without it every request would be refused:
-    the policies of bucket and queues require TLS, and the functions trust Amazon's certificates only. Records messages sent to queues."""
+    """A proxy in front of the emulator that claims to terminate TLS, as a load balancer does.
+    Without it every request would be refused: the policies of bucket and queues require TLS, and
+    the functions trust Amazon's certificates only. Records messages sent to queues."""
 
     behind, sent = 0, []
 
@@ -141,7 +144,8 @@ class TlsFront(Server):
 
 
 class Origin(Server):
-    """Renders a word for each path. Paths can be made to fail, always or once, or to block on an event."""
+    """Renders a word for each path. Paths can be made to fail, always or once, or to block on an
+    event."""
 
     def do_GET(self):
         origin = self.server.origin
@@ -198,7 +202,8 @@ class Emulator:
         (work / "tmp").mkdir()
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(work / "home"), "TMPDIR": str(work / "tmp"),
-            # Functions call AWS through the proxy. By default the IoT listener of ministack binds to all interfaces.
+            # Functions call AWS through the proxy. By default the IoT listener of ministack binds
+            # to all interfaces.
             "AWS_ENDPOINT_URL": self.endpoint, "MINISTACK_HOST": "127.0.0.1", "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(self.port),
             "IOT_MTLS_ENABLED": "0", "AUTH": "true", "MINISTACK_REGION": REGION, "LAMBDA_STRICT": "0",
         }  # fmt: skip
@@ -255,7 +260,8 @@ class Emulator:
 
 
 def deployable(template, distribution):
-    """The template without the parts that are not deployed, and with the distribution of another stack."""
+    """The template without the parts that are not deployed, and with the distribution of another
+    stack."""
     for name in LEFT_OUT_RESOURCES:
         del template["Resources"][name]
     for resource, name in LEFT_OUT_PROPERTIES:
@@ -303,7 +309,8 @@ def packed(bootstraps, binary, work):
 
 
 def deploy(emulator, bootstraps, revision=0, distribution="none", **parameters):
-    """Does what scripts/deploy does: uploads the packages of the functions, creates or updates the stack. Returns its outputs."""
+    """Does what scripts/deploy does: uploads the packages of the functions, creates or updates the
+    stack. Returns its outputs."""
     s3 = emulator.client("s3")
     template = deployable(load("template.yaml"), distribution)
     if not revision:

@@ -1,4 +1,5 @@
-"""The latest figures of each part: stored in docs/evidence.json, and written as a page to docs/evidence.md."""
+"""The latest figures of each part: stored in docs/evidence.json, and written as a page to
+docs/evidence.md."""
 
 import datetime
 import json
@@ -38,12 +39,44 @@ def gaps():
     """Parts without figures, with figures of uncommitted code, or with figures that fall short."""
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for name in proofs.PARTS:
+        mend = f"run scripts/prove --only {name} --write"
         if name not in figures:
-            yield f"docs/evidence.md has no figures of {name}"
+            yield f"docs/evidence.md has no figures of {name}: {mend}"
             continue
         if "changes" in figures[name]["commit"]:
-            yield f"docs/evidence.md has figures of {name} from uncommitted code"
-        yield from (f"docs/evidence.md: {row['promise']}" for row in figures[name]["rows"] if not row["holds"])
+            yield f"docs/evidence.md has figures of {name} from uncommitted code: {mend}"
+        for row in figures[name]["rows"]:
+            if not row["holds"]:
+                yield f"docs/evidence.md: {row['promise']}: {mend}"
+
+
+def outdated(known):
+    """Figures of earlier code: the page names other faults, guards, branches, suites or fuzz
+    targets than there are now. `known` has the names that the simulation lists."""
+    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    for name in figures:
+        for what, stored, expected in comparisons(name, figures[name], known):
+            for verb, names in (("does not have", expected - stored), ("still has", stored - expected)):
+                if names:
+                    yield (f"docs/evidence.md {verb} these {what}: {'; '.join(sorted(names))}: "
+                           f"run scripts/prove --only {name} --write")
+
+
+def comparisons(name, part, known):
+    """What the figures of a part are about: names in the stored figures, and names in the code."""
+    def rows(title):
+        return {row[0] for row in part["tables"].get(title, {"rows": []})["rows"]}
+
+    if name == "simulation":
+        for title, kind in proofs.COUNTED.items():
+            yield kind, rows(title), set(known[kind])
+    if name == "guards":
+        yield "guards", rows("Removed guards"), set(known["guards"])
+    if name == "suites":
+        yield ("suites", {f"{row['promise']} ({row['by']})" for row in part["rows"]},
+               {f"{promise} ({proofs.files(names)})" for promise, names in proofs.SUITES})
+    if name == "fuzz":
+        yield "fuzz targets", rows("Fuzzing"), set(proofs.fuzz_targets())
 
 
 def page(figures):

@@ -1,4 +1,5 @@
-"""Packs the functions that scripts/package has built, and checks the packages: package.py FOLDER MACHINE."""
+"""Packs the functions that scripts/package has built, and checks the packages: package.py FOLDER
+MACHINE."""
 
 import pathlib
 import re
@@ -6,8 +7,9 @@ import struct
 import sys
 import zipfile
 
-# Limits in MB, zipped: Lambda fetches and unpacks the zip at a cold start. A tenth above the current
-# sizes: too little for another SDK or TLS library that a dependency brings in. Raise them with a reason.
+# Limits in MB, zipped: Lambda fetches and unpacks the zip at a cold start. A tenth above the
+# current sizes: too little for another SDK or TLS library that a dependency brings in. Raise them
+# with a reason.
 LIMITS = {
     "aarch64": {"everfresh-worker": 5.6, "everfresh-serve": 4.6},
     "x86_64": {"everfresh-worker": 6.9, "everfresh-serve": 5.8},

@@ -1,4 +1,5 @@
-"""The parts of scripts/prove: each runs commands of the repository and compares their figures with what is required."""
+"""The parts of scripts/prove: each runs commands of the repository and compares their figures with
+what is required."""
 
 import functools
 import json
@@ -33,6 +34,10 @@ SUITES = [("Redelivery completes what a crash interrupted, with one commit per r
           ("Double sends are one message, retried sends one request, and no change is lost",
            ["deduplication", "retries", "batches", "sending"])]
 
+# Tables of the simulation with one row for each name that it lists, and the kind of these names.
+COUNTED = {"Faults in the simulation": "faults", "Checks in the simulation": "properties",
+           "Branches in the simulation": "branches"}
+
 
 class Proof:
     """The rows and tables of one part."""
@@ -62,7 +67,8 @@ def run(*command):
 
 
 def binary(proof, name):
-    """The command of a program: for a quick proof the debug build that scripts/test has already made, with the same features."""
+    """The command of a program: for a quick proof the debug build that scripts/test has already
+    made, with the same features."""
     if proof.quick:
         debug_build()
         return f"target/debug/{name}"
@@ -97,9 +103,14 @@ def suites(proof):
         tests = [argument for name in names for argument in ("--test", name)]
         code, out = run("cargo", "test", "--quiet", "--locked", "--workspace", *tests)
         passed = sum(int(number) for number in re.findall(r"(\d+) passed", out))
-        proof.show(promise, ", ".join(f"`{name}.rs`" for name in names), "cargo test --workspace " + " ".join(tests),
+        proof.show(promise, files(names), "cargo test --workspace " + " ".join(tests),
                    f"{passed} tests", code == 0 and passed > 0)
     return proof
+
+
+def files(suites):
+    """The test files of suites, as the page names them."""
+    return ", ".join(f"`{name}.rs`" for name in suites)
 
 
 def simulate(proof, *arguments):
@@ -108,7 +119,8 @@ def simulate(proof, *arguments):
 
 
 def known(proof):
-    """Names of the faults, guards, properties, outcomes, refusals and branches, as the simulation lists them."""
+    """Names of the faults, guards, properties, outcomes, refusals and branches, as the simulation
+    lists them."""
     code, listed = simulate(proof, "--list")
     if code:
         raise SystemExit(f"everfresh-simulate --list failed with status {code}")
@@ -139,7 +151,7 @@ def simulation(proof):
     # Forty runs are too few for an outcome of one run in a hundred.
     seen = {**report.get("outcomes", {}), **report.get("cancellations", {})}
     expected = names["outcomes"] + names["refusals"]
-    rare = {"superseded", "hash_mismatches"} if proof.quick else set()
+    rare = {"superseded", "key_conflicts"} if proof.quick else set()
     never = [name for name in expected if not seen.get(name) and name not in rare]
     proof.show("Every outcome and every class of refusal occurs", by, command,
                f"{len(names['outcomes'])} outcomes, {len(names['refusals'])} refusals"
@@ -162,8 +174,9 @@ def frequent(proof, promise, command, names, kind, counts, least):
 
 
 def branches(proof, names, counts, seeds, command):
-    """Every branch of the protocol is taken so often that the checks would detect a bug in it. A quick proof has too few runs for that:
-    it checks that branches are counted at all, and only listed ones."""
+    """Every branch of the protocol is taken so often that the checks would detect a bug in it. A
+    quick proof has too few runs for that: it checks that branches are counted at all, and only
+    listed ones."""
     promise = "Every branch of the protocol is taken"
     if not proof.quick:
         return frequent(proof, promise, command, names, "branches", counts, LEAST_BRANCHES * seeds // 1_000)
@@ -196,8 +209,8 @@ def guards(proof):
 
 
 def script(promise, by, command, pattern):
-    """A part that is one script, whose figure is the last match of a pattern in its output. A quick proof leaves it out: scripts/test has
-    just run it, or it takes too long for every build."""
+    """A part that is one script, whose figure is the last match of a pattern in its output. A quick
+    proof leaves it out: scripts/test has just run it, or it takes too long for every build."""
     def prove(proof):
         if proof.quick:
             return proof
@@ -207,6 +220,10 @@ def script(promise, by, command, pattern):
         return proof
 
     return prove
+
+
+def fuzz_targets():
+    return sorted(path.stem for path in (ROOT / "fuzz/fuzz_targets").glob("*.rs"))
 
 
 def fuzz(proof):
@@ -219,12 +236,11 @@ def fuzz(proof):
         return proof
     code, out = run("scripts/fuzz", "60")
     executions = {name: int(number) for name, number in re.findall(r"^(\w+) +(\d+) executions$", out, re.M)}
-    targets = sorted(path.stem for path in (ROOT / "fuzz/fuzz_targets").glob("*.rs"))
     few = [name for name, number in executions.items() if number < LEAST_EXECUTIONS]
     proof.show(promise, "cargo-fuzz, and `corpus.rs` in every build", "scripts/fuzz 60",
                f"{sum(executions.values()):,} executions of {len(executions)} targets, no failure"
                + (f"; fewer than {LEAST_EXECUTIONS:,}: {', '.join(few)}" if few else ""),
-               code == 0 and sorted(executions) == targets and not few)
+               code == 0 and sorted(executions) == fuzz_targets() and not few)
     proof.table("Fuzzing", ["Target", "Executions"], sorted(executions.items()))
     return proof
 

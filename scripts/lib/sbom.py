@@ -2,7 +2,8 @@
 
     python3 scripts/lib/sbom.py TARGET FOLDER CRATE...
 
-Contains normal and build dependencies, but no dev-dependencies. Reproducible: no timestamp, no random serial number.
+Contains normal and build dependencies, but no dev-dependencies. Reproducible: no timestamp, no
+random serial number.
 """
 
 import hashlib
@@ -18,7 +19,8 @@ def cargo(*arguments):
 
 
 def built(crate, target):
-    """Names and versions of the dependencies of the crate alone. The graph in the metadata has the features of the whole workspace."""
+    """Names and versions of the dependencies of the crate alone. The graph in the metadata has the
+    features of the whole workspace."""
     tree = cargo("tree", "--locked", "--package", crate, "--target", target, "--edges", "normal,build", "--prefix", "none", "--format", "{p}")
     lines = (line.split() for line in tree.splitlines() if line.strip())
     return {(name, version.removeprefix("v")) for name, version, *_ in lines}

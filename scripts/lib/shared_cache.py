@@ -1,4 +1,5 @@
-"""The checks of scripts/shared-cache: client → cache → recorder → everfresh dev → origin, all on loopback."""
+"""The checks of scripts/shared-cache: client → cache → recorder → everfresh dev → origin, all on
+loopback."""
 import http.client, json, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

@@ -93,7 +93,8 @@ need() {
 }
 
 apt_install() {
-    # Debian starts the service of a package unless this policy forbids it. An existing policy stays.
+    # Debian starts the service of a package unless this policy forbids it. An existing policy
+    # stays.
     local policy=/usr/sbin/policy-rc.d
     [ -e "$policy" ] || { trap 'rm -f /usr/sbin/policy-rc.d' EXIT; printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; }
     export DEBIAN_FRONTEND=noninteractive
