@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Empty;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -28,7 +28,7 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// One connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
     /// Drives the connection. Returns the number of bytes that arrived after the last response.
     driver: JoinHandle<hyper::Result<usize>>,
     /// A second handle of the driver's socket, closed together with it.
@@ -42,12 +42,21 @@ impl Drop for Connection {
     }
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    /// One exchange after another.
+    Exchanges,
+    /// One exchange, in which the origin may change the protocol.
+    UntilUpgrade,
+}
+
 pub(crate) enum SendOutcome {
     /// The head of the response has arrived.
     Answered(Response<Incoming>),
     /// The connection was closed before any byte of the request was written: the origin has not
     /// received it.
-    NotSent(Request<Empty<Bytes>>, hyper::Error),
+    NotSent(Request<Full<Bytes>>, hyper::Error),
 }
 
 /// Data on a socket that has not been read.
@@ -60,14 +69,14 @@ enum Unread {
 }
 
 impl Connection {
-    pub(crate) async fn over_tcp(stream: TcpStream) -> Result<Self, OriginError> {
+    pub(crate) async fn over_tcp(stream: TcpStream, lasts: Lasts) -> Result<Self, OriginError> {
         let socket = second_handle(&stream);
-        Self::start(stream, socket, false).await
+        Self::start(stream, socket, false, lasts).await
     }
 
-    pub(crate) async fn over_tls(stream: TlsStream<TcpStream>) -> Result<Self, OriginError> {
+    pub(crate) async fn over_tls(stream: TlsStream<TcpStream>, lasts: Lasts) -> Result<Self, OriginError> {
         let socket = second_handle(stream.get_ref().0);
-        Self::start(stream, socket, true).await
+        Self::start(stream, socket, true, lasts).await
     }
 
     /// Over a stream that is not a socket, for one exchange.
@@ -75,10 +84,15 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        Self::start(stream, None, false).await
+        Self::start(stream, None, false, Lasts::Exchanges).await
     }
 
-    async fn start<S>(stream: S, socket: Option<Arc<net::TcpStream>>, is_encrypted: bool) -> Result<Self, OriginError>
+    async fn start<S>(
+        stream: S,
+        socket: Option<Arc<net::TcpStream>>,
+        is_encrypted: bool,
+        lasts: Lasts,
+    ) -> Result<Self, OriginError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -90,18 +104,21 @@ impl Connection {
             .map_err(OriginError::Exchange)?;
         let weak = socket.as_ref().map_or_else(Weak::new, Arc::downgrade);
         let driver = tokio::spawn(async move {
-            let parts = connection.without_shutdown().await;
+            let ended = match lasts {
+                Lasts::Exchanges => connection.without_shutdown().await.map(|parts| parts.read_buf.len()),
+                Lasts::UntilUpgrade => connection.with_upgrades().await.map(|()| 0),
+            };
             // Dropped only now: otherwise the connection would stay open after its driver has
             // ended.
             drop(socket);
-            Ok(parts?.read_buf.len())
+            ended
         });
         Ok(Self { sender, driver, socket: weak, is_encrypted })
     }
 
     /// Sends a request once. Fails if there is no response although the origin may have received
     /// the request.
-    pub(crate) async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<SendOutcome, OriginError> {
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<SendOutcome, OriginError> {
         match self.sender.try_send_request(request).await {
             Ok(response) => Ok(SendOutcome::Answered(response)),
             Err(mut error) => match error.take_message() {

@@ -18,13 +18,18 @@ use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use crate::addresses::{self, RuntimeApi};
-use crate::connection::Connection;
+use crate::breaker::CircuitBreaker;
+use crate::connection::{Connection, Lasts};
 use crate::error::{Cause, OriginError};
+use crate::prepared::Prepared;
+
+/// Between attempts to connect, before jitter: long enough together for a process that restarts.
+const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(900)];
 
 #[derive(Debug)]
 pub(crate) struct Connector {
@@ -44,15 +49,62 @@ impl Connector {
         Self { loopback: true, ..self }
     }
 
-    pub(crate) async fn open(&self, origin: &HttpOrigin, uri: &Uri) -> Result<Connection, OriginError> {
-        match timeout(self.timeout, self.connect(origin, uri)).await {
-            Ok(connection) => connection,
-            Err(_elapsed) => Err(OriginError::ConnectTimedOut { origin: origin.url().to_owned(), time: self.timeout }),
+    /// Connects, and tries again a few times if the origin refuses or closes the connection: nothing
+    /// has been sent yet. No attempt begins after `deadline`.
+    pub(crate) async fn open(
+        &self,
+        origin: &HttpOrigin,
+        prepared: &Prepared,
+        breaker: &CircuitBreaker,
+        deadline: Instant,
+    ) -> Result<Connection, OriginError> {
+        let mut attempts = 1;
+        loop {
+            let admitted = breaker.admit(Instant::now()).map_err(|refused| OriginError::circuit(origin, refused))?;
+            let error = match self.attempt(origin, prepared, attempts, deadline).await {
+                Ok(connection) => {
+                    admitted.succeeded();
+                    return Ok(connection);
+                }
+                Err(error) => error,
+            };
+            if error.is_connection_failure() {
+                admitted.failed(Instant::now());
+            }
+            // Half to one and a half times as long, so that workers do not return in step.
+            let pause = PAUSES.get(attempts - 1).map(|pause| pause.mul_f64(0.5 + fastrand::f64()));
+            match pause.filter(|pause| error.is_transient() && Instant::now() + *pause < deadline) {
+                Some(pause) if breaker.check(Instant::now()).is_ok() => sleep(pause).await,
+                _ => return Err(error),
+            }
+            attempts += 1;
         }
     }
 
-    async fn connect(&self, origin: &HttpOrigin, uri: &Uri) -> Result<Connection, OriginError> {
-        let failed = |source: Cause| OriginError::Connect { origin: origin.url().to_owned(), source };
+    async fn attempt(
+        &self,
+        origin: &HttpOrigin,
+        prepared: &Prepared,
+        attempts: usize,
+        deadline: Instant,
+    ) -> Result<Connection, OriginError> {
+        let started = Instant::now();
+        // Not beyond the deadline, which would hide from the breaker that the origin is silent.
+        let end = deadline.min(started + self.timeout);
+        let timed_out =
+            |_| OriginError::ConnectTimedOut { origin: origin.url().to_owned(), time: end.duration_since(started) };
+        timeout_at(end, self.connect(origin, prepared, attempts)).await.map_err(timed_out)?
+    }
+
+    async fn connect(
+        &self,
+        origin: &HttpOrigin,
+        prepared: &Prepared,
+        attempts: usize,
+    ) -> Result<Connection, OriginError> {
+        let failed = |source: Cause| OriginError::Connect { origin: origin.url().to_owned(), attempts, source };
+        let uri = prepared.origin();
+        let lasts = if prepared.upgrade { Lasts::UntilUpgrade } else { Lasts::Exchanges };
         let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
@@ -60,12 +112,12 @@ impl Connector {
         let checked = addresses::resolve(host, port, policy, self.runtime_api.as_ref()).await?;
         let tcp = connect_to(checked, self.timeout).await.map_err(failed)?;
         if !is_tls {
-            return Connection::over_tcp(tcp).await;
+            return Connection::over_tcp(tcp, lasts).await;
         }
         let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.into()))?;
         let tls =
             TlsConnector::from(self.tls_config()?).connect(name, tcp).await.map_err(|error| failed(error.into()))?;
-        Connection::over_tls(tls).await
+        Connection::over_tls(tls, lasts).await
     }
 
     /// Reads the system's root certificates at first use: a function with only `http` origins never

@@ -1,10 +1,11 @@
 //! Idle connections, each for one tenant and one origin.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use everfresh_core::config::HttpOrigin;
 use everfresh_core::domain::page_key::Tenant;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection::Connection;
 
@@ -16,10 +17,30 @@ const MAX_IDLE: Duration = Duration::from_secs(4);
 const MAX_CONNECTIONS: usize = 50;
 
 /// Connections are never shared between tenants, so a stray response cannot reach another tenant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PoolKey {
     pub(crate) tenant: Tenant,
     pub(crate) origin: HttpOrigin,
+}
+
+/// Where a connection goes after its exchange.
+#[derive(Debug)]
+pub(crate) struct PoolSlot {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) key: PoolKey,
+    /// Held until the end of the exchange.
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+impl PoolSlot {
+    /// Pools a connection whose exchange has ended, if the origin's connections are reused.
+    pub(crate) fn put(self, connection: Connection) {
+        if self.key.origin.keep_alive {
+            self.pool.put(self.key, connection);
+        }
+        // Only now: the next request finds the connection.
+        drop(self.permit);
+    }
 }
 
 #[derive(Debug)]
@@ -56,8 +77,7 @@ impl Pool {
         Some(idle.remove(at).connection)
     }
 
-    /// Pools a connection whose exchange has ended.
-    pub(crate) fn put(&self, key: PoolKey, connection: Connection) {
+    fn put(&self, key: PoolKey, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(Idle::is_reusable);
         if idle.len() == MAX_CONNECTIONS {

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::RenderFailure;
 use http::Response;
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::header::{AGE, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -15,13 +15,22 @@ pub(crate) async fn read(response: Response<Incoming>, max_bytes: u64) -> Result
     let (head, body) = response.into_parts();
     check_transfer_coding(&head.headers)?;
     let declared_bytes = declared_bytes(&head.headers);
-    let body = read_body(body, declared_bytes, max_bytes).await?;
+    // A page that is too large is answered by the origin itself from then on. An error page, or one
+    // out of a cache, says nothing of the kind.
+    let is_page = head.status.is_success() && !head.headers.contains_key(AGE);
+    let body = match read_body(body, declared_bytes, max_bytes).await {
+        Err(RenderFailure::TooLarge { max_bytes }) if !is_page => {
+            let what = format!("status {}, with more than {max_bytes} bytes", head.status);
+            return Err(RenderFailure::Unreadable(what.into()));
+        }
+        read => read?,
+    };
     Ok(Rendered { status: head.status.as_u16(), headers: texts(&head.headers), body, declared_bytes })
 }
 
 /// Refuses every transfer coding except a single `chunked`. The HTTP library decodes only that one
 /// and would pass on others undecoded: a compressed page, or chunks with their sizes.
-fn check_transfer_coding(headers: &HeaderMap) -> Result<(), OriginError> {
+pub(crate) fn check_transfer_coding(headers: &HeaderMap) -> Result<(), OriginError> {
     let codings: Vec<_> = headers.get_all(TRANSFER_ENCODING).iter().map(text).collect();
     match codings.as_slice() {
         [] => Ok(()),

@@ -3,14 +3,15 @@
 
 mod client;
 
+use everfresh_core::config::SentHost;
 use everfresh_core::domain::artifact::{Artifact, Rendered};
 use everfresh_core::domain::headers::HeaderError;
 use everfresh_core::render::RenderFailure;
-use everfresh_origin::OriginRequest;
+use everfresh_origin::{OriginRequest, PassRequest};
 use everfresh_testing::Server;
 use http::header::{HeaderName, HeaderValue};
 
-use self::client::{fetch, origin, origins, page};
+use self::client::{fetch, origin, origins, page, visit};
 
 async fn fetch_response(response: &str) -> Rendered {
     fetch(&Server::says(response).await, page()).await.unwrap()
@@ -46,6 +47,7 @@ async fn request_has_canonical_path_and_fixed_headers_only() {
         &host,
         &agent,
         "x-forwarded-host: www.acme.example",
+        "x-forwarded-proto: http",
     ];
     assert_eq!(lines, expected);
 }
@@ -134,6 +136,7 @@ async fn extra_headers_are_sent_and_replace_defaults() {
         "cookie: preview=1",
         "user-agent: curl",
         "x-forwarded-host: www.acme.example",
+        "x-forwarded-proto: http",
     ];
     assert_eq!(sent, expected);
 }
@@ -144,6 +147,7 @@ async fn extra_headers_change_neither_host_nor_connection() {
     let hostile = [
         ("host", "evil.example"),
         ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-proto", "gopher"),
         ("accept-encoding", "br"),
         ("connection", "close"),
         ("content-length", "5"),
@@ -169,6 +173,20 @@ async fn invalid_path_or_host_is_refused_before_sending() {
     let refused = fetch(&origin, OriginRequest { host: "a\r\nx: y", ..page() }).await.unwrap_err();
     assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
     assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn public_host_is_sent_where_configured() {
+    let server = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let mut url = origin(&server.url());
+    url.host = SentHost::Public;
+    origins().fetch(&url, page()).await.unwrap();
+    let visit = PassRequest { host: "shop.acme.example:8443", ..visit() };
+    origins().pass(&url, visit).await.unwrap();
+    let [fetched, passed] = &server.requests()[..] else { panic!("{:?}", server.requests()) };
+    assert!(fetched.contains("\r\nhost: www.acme.example\r\n"), "{fetched}");
+    assert!(fetched.contains("\r\nx-forwarded-host: www.acme.example\r\n"), "{fetched}");
+    assert!(passed.contains("\r\nhost: shop.acme.example:8443\r\n"), "{passed}");
 }
 
 #[tokio::test]
