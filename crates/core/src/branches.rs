@@ -44,6 +44,14 @@ macro_rules! branches {
 
 branches! {
     // Before anything is written.
+    /// The origin's answer is not stored.
+    AnswerBypassed = "answer-bypassed",
+    /// A version without a body was published, and no page was taken down by it.
+    CommittedBypass = "committed-bypass",
+    /// A version without a body took a published page down.
+    CommittedWithdrawal = "committed-withdrawal",
+    /// The tenant's origin takes down too many pages at once.
+    WithdrawalsExceeded = "withdrawals-exceeded",
     /// The published version covers the request.
     Covered = "covered",
     /// The record that earlier deliveries left of a covered request is completed.

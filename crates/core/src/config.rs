@@ -18,7 +18,9 @@
 //!
 //! `render = { http = "https://origin.internal", private_network = true }` is an origin in a
 //! private network (see [`origin_address`](crate::domain::origin_address) for what that is);
-//! `keep_alive = false` gives every request to the origin a connection of its own.
+//! `keep_alive = false` gives every request to the origin a connection of its own, and
+//! `host = "public"` names the site in its `Host` header. `concurrency = 20` limits the requests
+//! that one process sends at a time.
 //!
 //! Only `hosts`, `render`, `path` and `revalidate` are required. A field that does not exist or has
 //! a wrong value is refused with its name, its place, and what is allowed there. A path that
@@ -31,12 +33,14 @@
 //! same paths are refused.
 
 mod accept_message;
+mod destination;
 mod duration;
 mod http_origin;
 mod jitter;
 mod ladder;
 mod load;
 mod pattern;
+mod preset;
 mod render;
 mod route;
 mod tag_template;
@@ -46,21 +50,29 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 pub use self::accept_message::{AcceptError, Accepted};
+pub use self::destination::{Destination, Fallback};
 pub use self::duration::{Duration, DurationError};
-pub use self::http_origin::HttpOrigin;
+pub use self::http_origin::{HttpOrigin, SentHost};
 pub use self::jitter::jittered;
 pub use self::ladder::{Ladder, LadderError, Rung};
 pub use self::load::LoadError;
 pub use self::pattern::{Params, Pattern, PatternError};
+pub use self::preset::Preset;
 pub use self::render::{Render, RenderError};
-pub use self::route::{MAX_HISTORY, MAX_TAGS, Route};
+use self::route::{Entry, RouteFile};
+pub use self::route::{MAX_HISTORY, MAX_TAGS, Proxied, Route};
 pub use self::tag_template::{TagTemplate, TemplateError};
 use crate::domain::outcome::RejectReason;
-use crate::domain::page_key::{KeyLayout, NormalPath, PageKey, PathError, Tenant, TenantError};
+use crate::domain::page_key::{KeyLayout, PageKey, PathError, Tenant, TenantError};
 use crate::domain::tag::{Tag, TagError};
 
 /// Reserved for Everfresh itself on every host: there are no pages below it.
 pub const RESERVED: &str = "/_everfresh";
+
+/// A takedown of more pages at once is rather a firewall in front of the origin than an editor.
+pub const DEFAULT_WITHDRAWALS: u32 = 100;
+
+const NEEDS_ORIGIN: &str = "requests can only be passed to an HTTP origin: render = { http = … }";
 
 pub fn is_reserved(path: &str) -> bool {
     path.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -82,8 +94,16 @@ pub struct TenantConfig {
     pub render: Render,
     /// HTML for readers while the first render of a page takes longer than the response deadline.
     pub placeholder: Option<String>,
+    /// What is behind a path that matches no route.
+    pub fallback: Fallback,
+    /// Paths with the extension of a static file are assets, unless a route names them.
+    pub assets: bool,
+    /// Its framework's routes are known.
+    pub presets: Vec<Preset>,
+    /// How many published pages its origin may withdraw within ten minutes.
+    pub withdrawals: u32,
     /// Most specific first.
-    routes: Vec<Route>,
+    entries: Vec<Entry>,
 }
 
 /// A path's page, route and tags.
@@ -150,8 +170,13 @@ struct TenantFile {
     render: Render,
     #[serde(default)]
     placeholder: Option<String>,
+    fallback: Option<Fallback>,
+    assets: Option<bool>,
     #[serde(default)]
-    route: Vec<Route>,
+    presets: Vec<Preset>,
+    withdrawals: Option<u32>,
+    #[serde(default)]
+    route: Vec<RouteFile>,
 }
 
 impl Config {
@@ -185,11 +210,43 @@ impl Config {
             }
             hosts.push(host);
         }
-        let mut routes = file.route;
-        route::check_all(&at, &routes)?;
-        routes.sort_by(|left, right| left.path.cmp_specificity(&right.path));
-        let (render, placeholder) = (file.render, file.placeholder);
-        let config = TenantConfig { tenant: tenant.clone(), hosts, render, placeholder, routes };
+        let has_origin = matches!(file.render, Render::Http(_));
+        let mut entries = route::parse_all(&at, file.route)?;
+        let proxied = entries.iter().position(|entry| matches!(entry, Entry::Proxied { .. }));
+        if let Some(index) = proxied.filter(|_| !has_origin) {
+            return Err(wrong(format!("{at}.route[{index}].mode"), NEEDS_ORIGIN));
+        }
+        if file.fallback == Some(Fallback::Pass) && !has_origin {
+            return Err(wrong(format!("{at}.fallback"), NEEDS_ORIGIN));
+        }
+        for (field, set) in [("presets", !file.presets.is_empty()), ("assets", file.assets == Some(true))] {
+            if set && !has_origin {
+                return Err(wrong(format!("{at}.{field}"), NEEDS_ORIGIN));
+            }
+        }
+        if file.withdrawals == Some(0) {
+            let problem = "must be at least 1: with 0 a page that its origin takes down would stay for ever";
+            return Err(wrong(format!("{at}.withdrawals"), problem));
+        }
+        for preset in &file.presets {
+            let added = preset.entries().map_err(|error| wrong(format!("{at}.presets"), error.to_string()))?;
+            // A route of the tenant's own replaces the preset's.
+            let new = added.into_iter().filter(|entry| !entries.iter().any(|own| own.path().same_paths(entry.path())));
+            let new: Vec<Entry> = new.collect();
+            entries.extend(new);
+        }
+        entries.sort_by(Entry::cmp_specificity);
+        let config = TenantConfig {
+            tenant: tenant.clone(),
+            hosts,
+            render: file.render,
+            placeholder: file.placeholder,
+            fallback: file.fallback.unwrap_or(if has_origin { Fallback::Pass } else { Fallback::NotFound }),
+            assets: file.assets.unwrap_or(has_origin),
+            presets: file.presets,
+            withdrawals: file.withdrawals.unwrap_or(DEFAULT_WITHDRAWALS),
+            entries,
+        };
         self.tenants.insert(tenant, config);
         Ok(())
     }
@@ -233,33 +290,20 @@ impl Config {
 }
 
 impl TenantConfig {
-    /// Its routes, most specific first.
-    pub fn routes(&self) -> &[Route] {
-        &self.routes
+    /// The routes of its pages, most specific first.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Page(route) => Some(route.as_ref()),
+            Entry::Proxied { .. } => None,
+        })
     }
 
-    /// The page at `raw`, a path with its query. Serving function and worker both use it,
-    /// so with the same file they mean the same page.
-    pub fn resolve(&self, raw: &str) -> Result<Resolved<'_>, ResolveError> {
-        let normal = NormalPath::parse(raw)?;
-        if is_reserved(normal.path()) {
-            return Err(ResolveError::NoRoute);
-        }
-        for route in &self.routes {
-            let Some(params) = route.path.matches(normal.path()) else {
-                continue;
-            };
-            let page = PageKey::new(self.tenant.clone(), normal.keep(&route.query)?);
-            let mut tags = Vec::with_capacity(route.tags.len());
-            for template in &route.tags {
-                let tag = template.fill(&params)?;
-                if !tags.contains(&tag) {
-                    tags.push(tag);
-                }
-            }
-            return Ok(Resolved { page, route, tags });
-        }
-        Err(ResolveError::NoRoute)
+    /// The patterns whose requests are proxied, most specific first.
+    pub fn proxied(&self) -> impl Iterator<Item = (&Pattern, Proxied)> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Page(_) => None,
+            Entry::Proxied { path, how } => Some((path, *how)),
+        })
     }
 }
 

@@ -17,7 +17,9 @@
 //! | [`coverage`] | whether a page already covers a request |
 //! | [`claim`], [`lease`] | the right to handle a request, and the right to publish |
 //! | [`artifact`], [`headers`], [`publish_gate`] | the response of a render, which headers are stored, and what may be published |
-//! | [`cache_control`] | the directives of `Cache-Control`, read strictly |
+//! | [`origin_response`], [`cache_control`] | what an origin's headers say about storing its answer |
+//! | [`request_headers`] | which requests are not for the stored page |
+//! | [`bypass`] | a version that says that nothing is stored |
 //! | [`origin_address`] | which network addresses an origin may have |
 //! | [`origin_cache`] | whether a response was made now, or came out of a cache |
 //! | [`outcome`], [`disposition`] | the result of a message, and what is done with it on the queue |
@@ -25,6 +27,7 @@
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
 
 pub mod artifact;
+pub mod bypass;
 pub mod cache_control;
 pub mod claim;
 pub mod coverage;
@@ -38,6 +41,7 @@ pub(crate) mod keys;
 pub mod lease;
 pub mod origin_address;
 pub mod origin_cache;
+pub mod origin_response;
 pub mod outcome;
 pub mod page;
 pub mod page_key;
@@ -45,6 +49,7 @@ pub mod path;
 pub mod publish_gate;
 pub mod request;
 pub mod request_events;
+pub mod request_headers;
 pub mod scrub;
 pub mod seconds;
 pub mod tag;

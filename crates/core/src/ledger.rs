@@ -30,7 +30,7 @@ mod transaction;
 
 pub use self::acquire::{Acquire, Renewal};
 pub use self::claim::{Claim, ClaimOutcome, ClaimTerms};
-pub use self::commit::{Commit, Publication, Rights};
+pub use self::commit::{Commit, Publication, Rights, WITHDRAWAL_WINDOW_MS, Withdrawal};
 pub use self::errors::LedgerError;
 pub use self::invalidate::TagInvalidation;
 pub use self::lookup::PageState;

@@ -24,6 +24,12 @@ pub const COMMITTED: Metric = count("committed");
 /// The content did not change.
 pub const UNCHANGED: Metric = count("unchanged");
 /// The published version covered the request.
+pub const BYPASSED: Metric = count("bypassed");
+/// Published pages that their origin took down.
+pub const WITHDRAWN: Metric = count("withdrawn");
+/// Withdrawals that were refused because the tenant has had too many.
+pub const WITHDRAWALS_REFUSED: Metric = count("withdrawals_refused");
+/// See [`crate::domain::outcome::Outcome::AlreadyCovered`].
 pub const ALREADY_COVERED: Metric = count("already_covered");
 /// The request had been completed before.
 pub const REPLAYED: Metric = count("replayed");
@@ -62,6 +68,10 @@ pub const STALE: Metric = count("stale");
 pub const EXPIRED: Metric = count("expired");
 /// Readers that requested a page that has never been published.
 pub const MISSING: Metric = count("missing");
+/// Reads of pages whose origin answers each reader by itself.
+pub const BYPASS: Metric = count("bypass");
+/// Requests that were passed to an origin, for whatever reason.
+pub const PASSED: Metric = count("passed");
 /// Readers that requested a purged page.
 pub const GONE: Metric = count("gone");
 /// Readers that had the page already: 304.

@@ -12,11 +12,11 @@ mod settings;
 
 use self::cdn::Cdn;
 use self::events::Events;
-pub use self::settings::{EventTarget, NotifierSettings};
+pub use self::settings::{EventTarget, Invalidate, NotifierSettings};
 use crate::aws_error::AwsError;
 use crate::clients::Clients;
 use crate::domain::digest::Digest;
-use crate::domain::page::Meta;
+use crate::domain::page::{ANY_REQUEST, Meta};
 use crate::domain::page_key::{PageKey, Tenant};
 use crate::domain::request::IdempotencyKey;
 use crate::domain::tag::Tag;
@@ -25,6 +25,7 @@ use crate::domain::version::Version;
 #[derive(Clone, Debug, Default)]
 pub struct Notifier {
     cdn: Option<Cdn>,
+    invalidate: Invalidate,
     events: Option<Events>,
 }
 
@@ -41,6 +42,7 @@ impl Notifier {
     pub fn new(clients: &Clients, settings: &NotifierSettings) -> Self {
         Self {
             cdn: settings.distribution.as_ref().map(|id| Cdn::new(clients, id, settings.by_tag)),
+            invalidate: settings.invalidate,
             events: settings.event_target.as_ref().map(|target| Events::new(clients, target)),
         }
     }
@@ -49,12 +51,25 @@ impl Notifier {
         self.cdn.is_some() || self.events.is_some()
     }
 
+    /// Whether a version of this content has to be notified.
+    pub fn is_notified_of(&self, meta: &Meta) -> bool {
+        self.events.is_some() || self.invalidates(meta)
+    }
+
+    /// An operator's version carries no request's key. A page that was taken down must not live on
+    /// in the CDN, whatever the setting says.
+    fn invalidates(&self, meta: &Meta) -> bool {
+        let taken_down = !meta.has_body() || meta.status.is_some_and(|status| status != 200);
+        let by_operator = meta.pending_notification.as_deref() == Some(ANY_REQUEST);
+        self.cdn.is_some() && (self.invalidate == Invalidate::All || taken_down || by_operator)
+    }
+
     /// Notifies CDN and subscribers that this version of the page is published.
     pub async fn notify_page(&self, page: &PageKey, version: &Version, meta: &Meta) -> Result<(), NotifyError> {
         let id = format!("page.{}", Digest::of(format!("{page}\n{version}").as_bytes()));
         // The CDN first: if the event fails and both are repeated, the CDN recognises its id and
         // does nothing.
-        if let Some(cdn) = &self.cdn {
+        if let Some(cdn) = self.cdn.as_ref().filter(|_| self.invalidates(meta)) {
             cdn.invalidate_page(page, &id).await?;
         }
         match &self.events {
@@ -63,10 +78,11 @@ impl Notifier {
         }
     }
 
-    /// Invalidates every page with this tag at the CDN, once per request. No event: nothing is
+    /// Invalidates every page with this tag at the CDN, once per request, unless it is notified of
+    /// withdrawals only. No event: nothing is
     /// regenerated yet.
     pub async fn notify_tag(&self, tenant: &Tenant, tag: &Tag, key: &IdempotencyKey) -> Result<(), NotifyError> {
-        let Some(cdn) = &self.cdn else { return Ok(()) };
+        let Some(cdn) = self.cdn.as_ref().filter(|_| self.invalidate == Invalidate::All) else { return Ok(()) };
         let id = format!("tag.{}", Digest::of(format!("{tenant}\n{tag}\n{key}").as_bytes()));
         cdn.invalidate_tag(tenant, tag, &id).await
     }

@@ -24,22 +24,30 @@ mod settle;
 use std::sync::Arc;
 
 use self::keep_lease::{Kept, keep_lease};
+use self::next_version::JUNK_SECONDS;
 use self::notify::NotifyBackoff;
 use self::plan::Plan;
+use self::render::Answer;
 use crate::artifacts::Artifacts;
 use crate::branches::{Branch, reached};
 use crate::config::{Ladder, Resolved, TenantConfig};
+use crate::domain::bypass::BypassReason;
 use crate::domain::coverage::Coverage;
-use crate::domain::origin_cache::{MAX_STALE_RESPONSES, Made, made};
+use crate::domain::origin_cache::{MAX_STALE_RESPONSES, Made, age_seconds, made, retry_after_ms};
 use crate::domain::outcome::{Busy, ErrorClass, Outcome, RejectReason};
 use crate::domain::page::{Meta, ReqStatus};
+use crate::domain::publish_gate::Verdict;
 use crate::domain::request::{Reason, Request};
 use crate::domain::request_events::Stage;
 use crate::domain::scrub;
+use crate::domain::seconds;
 
 use crate::ledger::RowError;
 use crate::ledger::epoch_cache::Epochs;
-use crate::ledger::{Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights};
+use crate::ledger::{
+    Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights,
+    WITHDRAWAL_WINDOW_MS,
+};
 use crate::notifier::Notifier;
 use crate::render::Renderer;
 
@@ -221,12 +229,25 @@ impl Regenerator {
         let render = self.render(job, needs.no_cache);
         let rendered = keep_lease(&self.ledger, &mut lease, &self.settings.ladder, render).await;
         let rights = Rights { claim, lease };
-        let (rendered, mut rights) = match rendered {
-            Kept::Done(Ok(rendered)) => (rendered, rights),
-            Kept::Done(Err(class)) => return self.fail(rights, class, state).await,
+        let (answer, mut rights) = match rendered {
+            Kept::Done(Ok(answer)) => (answer, rights),
+            Kept::Done(Err(class)) => return self.fail(rights, class, state, None).await,
             Kept::LostLease => return self.give_up(rights, busy(Busy::LostLease)).await,
         };
         rights.claim.reached(Stage::Rendered, self.now_ms());
+        let rendered = match answer {
+            Answer::Whole(rendered) => rendered,
+            // Only an HTTP origin can answer its readers in the page's place.
+            Answer::TooLarge if !job.tenant.has_origin() => {
+                return self.fail(rights, ErrorClass::Gate, state, None).await;
+            }
+            Answer::TooLarge => {
+                reached(Branch::AnswerBypassed);
+                let reason = BypassReason::TooLarge;
+                let publication = self.bypass_publication(job, &state, reason, None, source_ms);
+                return self.commit(job, rights, publication, state.meta).await;
+            }
+        };
         let made = made(&rendered, began_ms, needs.not_before_ms, self.now_ms(), rights.claim.stale_answers());
         let (source_ms, cached_until_ms) = match made {
             Made::Now => (source_ms, None),
@@ -239,14 +260,15 @@ impl Regenerator {
                 return self.origin_is_stale(job, rights, retry_ms, state.meta).await;
             }
         };
-        let passed = match self.gate(job, &state, rendered) {
-            Ok(passed) => passed,
-            Err(class) => {
+        let (status, age_s, retry_after_ms) = (rendered.status, age_seconds(&rendered), retry_after_ms(&rendered));
+        let (mut publication, artifact) = match self.judge_answer(job, &state, rendered) {
+            Verdict::Store(passed) => (self.publication(job, &state, &passed, source_ms, age_s), Some(passed.artifact)),
+            Verdict::Bypass(reason) => (self.bypass_publication(job, &state, reason, Some(status), source_ms), None),
+            Verdict::Failure(refusal) => {
                 rights.claim.reached(Stage::Refused, self.now_ms());
-                return self.fail(rights, class, state).await;
+                return self.fail(rights, refusal.class(), state, retry_after_ms).await;
             }
         };
-        let mut publication = self.publication(job, &state, &passed, source_ms);
         if let Some(retry_ms) = cached_until_ms
             && needs.may_be_older_than_published(source_ms, self.settings.ladder.epsilon_ms)
         {
@@ -261,12 +283,12 @@ impl Regenerator {
         }
         // Upload before commit: a crash in between leaves an orphaned object, never a pointer to
         // nothing (I4).
-        if !publication.unchanged {
-            if let Err(error) = self.artifacts.upload(&publication.meta.s3_key, &passed.artifact).await {
+        if let Some(artifact) = artifact.filter(|_| !publication.unchanged) {
+            if let Err(error) = self.artifacts.upload(&publication.meta.s3_key, &artifact).await {
                 reached(Branch::UploadFailed);
                 let page = page.logged();
                 tracing::warn!(%page, %error, "upload of {page} to S3 failed, nothing was published: {error}");
-                return self.fail(rights, ErrorClass::Upload, state).await;
+                return self.fail(rights, ErrorClass::Upload, state, None).await;
             }
             rights.claim.reached(Stage::Uploaded, self.now_ms());
         }
@@ -276,23 +298,54 @@ impl Regenerator {
             reached(Branch::NoTimeToCommit);
             return self.give_up(rights, busy(Busy::NoTime)).await;
         }
-        self.commit(job, rights, publication).await
+        self.commit(job, rights, publication, state.meta).await
     }
 
-    async fn commit(&self, job: &Job<'_>, rights: Rights, publication: Publication) -> Result<Attempt, LedgerError> {
+    async fn commit(
+        &self,
+        job: &Job<'_>,
+        rights: Rights,
+        publication: Publication,
+        published: Option<Meta>,
+    ) -> Result<Attempt, LedgerError> {
         let lease_ms = self.settings.ladder.lease_ms;
         match self.ledger.commit(rights.claim, rights.lease, &publication, lease_ms).await? {
             Commit::Done => {
-                reached(if publication.unchanged { Branch::CommittedUnchanged } else { Branch::Committed });
-                let outcome = match publication.meta.version {
-                    Some(version) if publication.unchanged => Outcome::Unchanged { version },
-                    version => Outcome::Committed { version },
+                reached(match (&publication.meta.bypass, &publication.withdrawal, publication.unchanged) {
+                    (Some(_), Some(_), _) => Branch::CommittedWithdrawal,
+                    (Some(_), None, _) => Branch::CommittedBypass,
+                    (None, _, true) => Branch::CommittedUnchanged,
+                    (None, _, false) => Branch::Committed,
+                });
+                let outcome = match (publication.meta.version, &publication.meta.bypass) {
+                    (Some(version), Some(bypass)) => {
+                        let withdrawn = publication.withdrawal.is_some();
+                        Outcome::Bypassed { version, reason: bypass.reason, withdrawn }
+                    }
+                    (Some(version), None) if publication.unchanged => Outcome::Unchanged { version },
+                    (version, _) => Outcome::Committed { version },
                 };
                 Ok(Attempt::with_published(outcome, Some(publication.meta)))
             }
             Commit::Superseded(rights) => {
                 self.ledger.give_up(rights).await?;
                 self.after_another_commit(job).await
+            }
+            Commit::TooManyWithdrawals(rights) => {
+                reached(Branch::WithdrawalsExceeded);
+                let (page, tenant, limit) = (job.resolved.page.logged(), &job.tenant.tenant, job.tenant.withdrawals);
+                tracing::error!(
+                    %page,
+                    %tenant,
+                    limit,
+                    "the origin of {tenant} has taken down {limit} pages within ten minutes; {page} stays published, and its \
+                     request is retried: if the takedown is meant, purge the pages or raise `withdrawals`"
+                );
+                let until_ms = (self.now_ms() / WITHDRAWAL_WINDOW_MS + 1) * WITHDRAWAL_WINDOW_MS;
+                self.ledger.give_up(rights).await?;
+                // An `expired` request is acked with this outcome, so a pending notification is
+                // checked first.
+                Ok(Attempt::with_published(busy(Busy::Withdrawals { until_ms }), published))
             }
             Commit::LostLease(rights) => self.give_up(rights, busy(Busy::LostLease)).await,
             Commit::LostClaim(rights) => self.give_up(rights, busy(Busy::Claim { until_ms: self.now_ms() })).await,
@@ -327,11 +380,22 @@ impl Regenerator {
         })
     }
 
-    async fn fail(&self, rights: Rights, class: ErrorClass, state: PageState) -> Result<Attempt, LedgerError> {
-        let health = state.health.after_failure(self.now_ms(), fastrand::u32(..));
+    /// `retry_after_ms` is for how long the origin wants to be left alone.
+    async fn fail(
+        &self,
+        rights: Rights,
+        class: ErrorClass,
+        state: PageState,
+        retry_after_ms: Option<u64>,
+    ) -> Result<Attempt, LedgerError> {
+        let now_ms = self.now_ms();
+        let health = state.health.after_failure(now_ms, retry_after_ms, fastrand::u32(..));
         let next_attempt_ms = health.next_attempt_ms.unwrap_or_default();
-        self.ledger.fail(rights, class, health).await?;
-        Ok(Attempt::with_published(Outcome::Failed { class, next_attempt_ms }, state.meta))
+        let nothing_published = state.meta.is_none() && state.unreadable.is_none();
+        let is_junk = nothing_published && !health.pinned();
+        let ttl = is_junk.then(|| seconds::floor(now_ms).saturating_add(JUNK_SECONDS));
+        self.ledger.fail(rights, class, health, ttl).await?;
+        Ok(Attempt::with_published(Outcome::Failed { class, next_attempt_ms, nothing_published }, state.meta))
     }
 
     /// The answer came from a cache at the origin, and was made before the change or perhaps before

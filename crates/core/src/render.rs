@@ -47,6 +47,9 @@ pub enum RenderFailure {
     Unreadable(#[source] Box<dyn Error + Send + Sync>),
     #[error("the body is larger than {max_bytes} bytes")]
     TooLarge { max_bytes: u64 },
+    /// The function ran and failed.
+    #[error("the function failed")]
+    Function(#[source] Box<dyn Error + Send + Sync>),
     #[error("a template is broken")]
     Template(#[source] Box<dyn Error + Send + Sync>),
 }
@@ -60,7 +63,7 @@ impl RenderFailure {
             Self::Forbidden(_) => ErrorClass::OriginForbidden,
             Self::Unreadable(_) | Self::TooLarge { .. } => ErrorClass::Gate,
             // As an error status of an origin: a retry after a fix helps.
-            Self::Template(_) => ErrorClass::OriginStatus,
+            Self::Function(_) | Self::Template(_) => ErrorClass::OriginStatus,
         }
     }
 }

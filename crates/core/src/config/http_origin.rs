@@ -1,6 +1,9 @@
 //! A tenant's HTTP origin, and the addresses it may have.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
 
 use super::RenderError;
 use crate::domain::origin_address::{AddressPolicy, AddressRefused};
@@ -14,6 +17,24 @@ pub struct HttpOrigin {
     pub private_network: bool,
     /// Connections are reused. Otherwise every page costs a new one.
     pub keep_alive: bool,
+    /// Sent as `Host`. The site's public host is sent as `x-forwarded-host` in any case.
+    pub host: SentHost,
+    /// Requests that run at the same time, of one process: a function's sandbox, or `everfresh dev`.
+    pub concurrency: NonZeroU32,
+}
+
+const DEFAULT_CONCURRENCY: NonZeroU32 = NonZeroU32::new(50).unwrap();
+
+/// Which host a request to an origin names in its `Host` header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SentHost {
+    /// The host of the origin's own URL.
+    #[default]
+    Origin,
+    /// The public host of the site, for origins that build links from `Host` or serve several sites
+    /// at one address.
+    Public,
 }
 
 impl HttpOrigin {
@@ -35,7 +56,13 @@ impl HttpOrigin {
         if ends_in_number(host) && literal(host).is_none() {
             return Err(RenderError::OddAddress);
         }
-        Ok(Self { url: url.to_owned(), private_network: false, keep_alive: true })
+        Ok(Self {
+            url: url.to_owned(),
+            private_network: false,
+            keep_alive: true,
+            host: SentHost::default(),
+            concurrency: DEFAULT_CONCURRENCY,
+        })
     }
 
     /// Like `https://origin.acme.example`.

@@ -128,6 +128,11 @@ impl Pattern {
         self.segments.iter().any(|segment| segment.name() == Some(name))
     }
 
+    /// Whether it ends in `{*name}`.
+    pub fn ends_in_rest(&self) -> bool {
+        matches!(self.segments.last(), Some(Segment::Rest(_)))
+    }
+
     /// Orders patterns so that the first one that matches is the most specific one.
     pub fn cmp_specificity(&self, other: &Self) -> Ordering {
         let ranks = self.segments.iter().map(Segment::rank);

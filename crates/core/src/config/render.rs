@@ -1,8 +1,10 @@
 //! Where a tenant's pages come from.
 
+use std::num::NonZeroU32;
+
 use serde::Deserialize;
 
-use super::HttpOrigin;
+use super::{HttpOrigin, SentHost};
 
 /// A tenant's renderer. It comes from the configuration alone, never from a message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -22,6 +24,8 @@ struct RenderFile {
     http: Option<String>,
     private_network: Option<bool>,
     keep_alive: Option<bool>,
+    host: Option<SentHost>,
+    concurrency: Option<NonZeroU32>,
     lambda: Option<String>,
     templates: Option<String>,
 }
@@ -30,12 +34,17 @@ impl TryFrom<RenderFile> for Render {
     type Error = RenderError;
 
     fn try_from(file: RenderFile) -> Result<Self, RenderError> {
-        let http_settings = file.private_network.is_some() || file.keep_alive.is_some();
+        let http_settings = file.private_network.is_some()
+            || file.keep_alive.is_some()
+            || file.host.is_some()
+            || file.concurrency.is_some();
         match (file.http, file.lambda, file.templates) {
             (Some(text), None, None) => {
                 let mut origin = HttpOrigin::parse(&text)?;
                 origin.private_network = file.private_network.unwrap_or(origin.private_network);
                 origin.keep_alive = file.keep_alive.unwrap_or(origin.keep_alive);
+                origin.host = file.host.unwrap_or(origin.host);
+                origin.concurrency = file.concurrency.unwrap_or(origin.concurrency);
                 Ok(Render::Http(origin))
             }
             (None, Some(_), None) | (None, None, Some(_)) if http_settings => Err(RenderError::OnlyHttp),
@@ -62,7 +71,7 @@ pub enum RenderError {
     #[error("http must have a name or a full address: four decimal numbers like 192.168.0.10, or IPv6 in brackets")]
     OddAddress,
     /// A setting of HTTP origins, and no HTTP origin.
-    #[error("private_network and keep_alive are settings of http")]
+    #[error("private_network, keep_alive, host and concurrency are settings of http")]
     OnlyHttp,
     #[error("lambda must be the name or ARN of a function")]
     Function,
@@ -93,6 +102,46 @@ impl Render {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parsed(text: &str) -> Result<Render, String> {
+        #[derive(Deserialize)]
+        struct File {
+            render: Render,
+        }
+        toml::from_str(&format!("render = {text}")).map(|file: File| file.render).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn host_header_is_the_origins_unless_public_is_chosen() {
+        let host = |text: &str| match parsed(text) {
+            Ok(Render::Http(origin)) => origin.host,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(host("{ http = \"https://o\" }"), SentHost::Origin);
+        assert_eq!(host("{ http = \"https://o\", host = \"origin\" }"), SentHost::Origin);
+        assert_eq!(host("{ http = \"https://o\", host = \"public\" }"), SentHost::Public);
+        for (text, expected) in [
+            ("{ http = \"https://o\", host = \"www.acme.example\" }", "expected `origin` or `public`"),
+            ("{ templates = \"site\", host = \"public\" }", "settings of http"),
+        ] {
+            let refused = parsed(text).unwrap_err();
+            assert!(refused.contains(expected), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn concurrency_is_a_number_above_zero() {
+        let Ok(Render::Http(origin)) = parsed("{ http = \"https://o\", concurrency = 20 }") else { panic!() };
+        assert_eq!(origin.concurrency.get(), 20);
+        for (text, expected) in [
+            ("{ http = \"https://o\", concurrency = 0 }", "nonzero"),
+            ("{ http = \"https://o\", concurrency = -1 }", "nonzero"),
+            ("{ lambda = \"ssr\", concurrency = 5 }", "settings of http"),
+        ] {
+            let refused = parsed(text).unwrap_err();
+            assert!(refused.contains(expected), "{text}: {refused}");
+        }
+    }
 
     #[test]
     fn functions_and_folders_are_checked() {

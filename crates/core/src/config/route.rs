@@ -1,9 +1,12 @@
-//! Routes: the settings of all pages that match a pattern.
+//! Routes: the settings of all paths that match a pattern.
+
+use std::cmp::Ordering;
 
 use serde::Deserialize;
 
 use super::{ConfigError, Duration, Pattern, RESERVED, TagTemplate, is_reserved, wrong};
 use crate::domain::freshness::Policy;
+use crate::domain::origin_response::{CacheControlRule, CookieRule, OriginRules};
 use crate::domain::path::MAX_PARAMETERS;
 use crate::domain::publish_gate::GateRules;
 
@@ -13,26 +16,28 @@ pub const MAX_TAGS: usize = 49;
 /// The most versions a route may keep.
 pub const MAX_HISTORY: u32 = 1000;
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The most headers of `pass_when`.
+const MAX_PASS_WHEN: usize = 32;
+
+/// A route whose paths are pages.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     pub path: Pattern,
-    /// How long a page is fresh.
+    /// How long a page is fresh, unless the origin says otherwise.
     pub revalidate: Duration,
     /// How long it may be served stale after that; for ever if not set.
-    #[serde(default)]
     pub max_stale: Option<Duration>,
     /// Query parameters that are part of the page's key. All others are dropped.
-    #[serde(default)]
     pub query: Vec<String>,
-    #[serde(default)]
     pub tags: Vec<TagTemplate>,
     /// Versions that are kept for rollback; with 0 only the published one.
-    #[serde(default)]
     pub history: u32,
     /// Requirements on a body to be published.
-    #[serde(default)]
     pub gate: GateRules,
+    /// How the origin's headers are read.
+    pub origin_rules: OriginRules,
+    /// Request headers, in lower case, with which a request goes to the origin.
+    pub pass_when: Vec<String>,
 }
 
 impl Route {
@@ -42,24 +47,129 @@ impl Route {
     }
 }
 
-/// Refuses routes with values that do not fit together. `at` is their tenant's place in the
-/// file.
-pub(super) fn check_all(at: &str, routes: &[Route]) -> Result<(), ConfigError> {
-    for (index, route) in routes.iter().enumerate() {
-        check(&format!("{at}.route[{index}]"), route)?;
-        let twin = routes[..index].iter().position(|other| other.path.same_paths(&route.path));
-        if let Some(twin) = twin {
-            let problem = format!("matches the same paths as {at}.route[{twin}]");
-            return Err(wrong(format!("{at}.route[{index}].path"), problem));
+/// How requests are proxied, of which nothing is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Proxied {
+    /// With every method, body, cookie and query.
+    Pass,
+    /// Without cookies: the same file for everybody.
+    Asset,
+}
+
+/// A pattern and what is behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Entry {
+    Page(Box<Route>),
+    Proxied { path: Pattern, how: Proxied },
+}
+
+impl Entry {
+    pub(super) fn path(&self) -> &Pattern {
+        match self {
+            Entry::Page(route) => &route.path,
+            Entry::Proxied { path, .. } => path,
         }
     }
-    Ok(())
+
+    /// Orders entries so that the first one that matches is the most specific one.
+    pub(super) fn cmp_specificity(&self, other: &Self) -> Ordering {
+        self.path().cmp_specificity(other.path())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Page,
+    Pass,
+    Asset,
+}
+
+/// A route as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RouteFile {
+    path: Pattern,
+    #[serde(default)]
+    mode: Mode,
+    revalidate: Option<Duration>,
+    max_stale: Option<Duration>,
+    query: Option<Vec<String>>,
+    tags: Option<Vec<TagTemplate>>,
+    history: Option<u32>,
+    gate: Option<GateRules>,
+    cookies: Option<CookieRule>,
+    cache_control: Option<CacheControlRule>,
+    pass_when: Option<Vec<String>>,
+}
+
+/// The routes of the tenant at `at` in the file, each checked.
+pub(super) fn parse_all(at: &str, files: Vec<RouteFile>) -> Result<Vec<Entry>, ConfigError> {
+    let mut entries: Vec<Entry> = Vec::with_capacity(files.len());
+    for (index, file) in files.into_iter().enumerate() {
+        let at_route = format!("{at}.route[{index}]");
+        let entry = entry(&at_route, file)?;
+        let twin = entries.iter().position(|other| other.path().same_paths(entry.path()));
+        if let Some(twin) = twin {
+            let problem = format!("matches the same paths as {at}.route[{twin}]");
+            return Err(wrong(format!("{at_route}.path"), problem));
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn entry(at: &str, file: RouteFile) -> Result<Entry, ConfigError> {
+    if is_reserved(&file.path.to_string()) {
+        return Err(wrong(format!("{at}.path"), format!("{RESERVED} belongs to Everfresh itself: no page is there")));
+    }
+    let how = match file.mode {
+        Mode::Page => return page(at, file).map(|route| Entry::Page(Box::new(route))),
+        Mode::Pass => Proxied::Pass,
+        Mode::Asset => Proxied::Asset,
+    };
+    let only_pages = [
+        ("revalidate", file.revalidate.is_some()),
+        ("max_stale", file.max_stale.is_some()),
+        ("query", file.query.is_some()),
+        ("tags", file.tags.is_some()),
+        ("history", file.history.is_some()),
+        ("gate", file.gate.is_some()),
+        ("cookies", file.cookies.is_some()),
+        ("cache_control", file.cache_control.is_some()),
+        ("pass_when", file.pass_when.is_some()),
+    ];
+    match only_pages.into_iter().find(|(_, set)| *set) {
+        Some((field, _)) => Err(wrong(format!("{at}.{field}"), "is for pages: nothing of this route is stored")),
+        None => Ok(Entry::Proxied { path: file.path, how }),
+    }
+}
+
+fn page(at: &str, file: RouteFile) -> Result<Route, ConfigError> {
+    let Some(revalidate) = file.revalidate else {
+        return Err(wrong(at, "missing field `revalidate`: how long a page is fresh, like \"60s\""));
+    };
+    let route = Route {
+        path: file.path,
+        revalidate,
+        max_stale: file.max_stale,
+        query: file.query.unwrap_or_default(),
+        tags: file.tags.unwrap_or_default(),
+        history: file.history.unwrap_or_default(),
+        gate: file.gate.unwrap_or_default(),
+        origin_rules: OriginRules {
+            cookies: file.cookies.unwrap_or_default(),
+            cache_control: file.cache_control.unwrap_or_default(),
+        },
+        pass_when: file.pass_when.unwrap_or_default(),
+    };
+    check(at, &route)?;
+    Ok(route)
 }
 
 fn check(at: &str, route: &Route) -> Result<(), ConfigError> {
-    if is_reserved(&route.path.to_string()) {
-        return Err(wrong(format!("{at}.path"), format!("{RESERVED} belongs to Everfresh itself: no page is there")));
-    }
     if route.revalidate.seconds() == 0 {
         let problem = "must be at least \"1s\": a page that is never fresh is enqueued with every read";
         return Err(wrong(format!("{at}.revalidate"), problem));
@@ -94,6 +204,22 @@ fn check(at: &str, route: &Route) -> Result<(), ConfigError> {
     }
     if route.gate.must_contain.as_deref() == Some("") {
         return Err(wrong(format!("{at}.gate.must_contain"), "must not be empty"));
+    }
+    if route.pass_when.len() > MAX_PASS_WHEN {
+        return Err(wrong(format!("{at}.pass_when"), format!("at most {MAX_PASS_WHEN} headers")));
+    }
+    for (index, name) in route.pass_when.iter().enumerate() {
+        let in_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if name.is_empty() || !name.bytes().all(in_name) {
+            let problem = "must be the name of a request header in lower case, like \"rsc\"";
+            return Err(wrong(format!("{at}.pass_when[{index}]"), problem));
+        }
+        // With these, every request of a browser would pass.
+        if matches!(name.as_str(), "accept" | "accept-encoding" | "accept-language" | "cookie" | "host" | "user-agent")
+        {
+            let problem = format!("browsers send {name} with every request: make it a route with mode = \"pass\"");
+            return Err(wrong(format!("{at}.pass_when[{index}]"), problem));
+        }
     }
     Ok(())
 }

@@ -51,11 +51,13 @@ impl Artifact {
         Digest::of(&self.body)
     }
 
-    /// Digest of everything that readers see. Equal digests: the content did not change.
+    /// Digest of status, body and the [content headers](headers::CONTENT). Equal digests: the
+    /// content did not change.
     pub fn artifact_digest(&self) -> Digest {
+        let content = || self.headers.iter().filter(|(name, _)| headers::CONTENT.contains(&name.as_str()));
         let mut list =
-            FieldDigest::new("everfresh-artifact").number(u64::from(self.status)).number(self.headers.len() as u64);
-        for (name, value) in &self.headers {
+            FieldDigest::new("everfresh-artifact").number(u64::from(self.status)).number(content().count() as u64);
+        for (name, value) in content() {
             list = list.field(name.as_bytes()).field(value.as_bytes());
         }
         list.field(&self.body).finish()

@@ -18,9 +18,12 @@ pub enum Syntax {
     WithParameters,
 }
 
-/// The names of all directives of one field line, in order. None if it cannot be parsed.
-pub fn directives(value: &str, syntax: Syntax) -> Option<Vec<&str>> {
-    let mut names = Vec::new();
+/// A directive's name and its argument, without quotes.
+pub type Directive<'v> = (&'v str, Option<&'v str>);
+
+/// All directives of one field line, in order. None if it cannot be parsed.
+pub fn directives(value: &str, syntax: Syntax) -> Option<Vec<Directive<'_>>> {
+    let mut all = Vec::new();
     let mut rest = value;
     loop {
         rest = rest.trim_start_matches(WHITE_SPACE);
@@ -28,14 +31,17 @@ pub fn directives(value: &str, syntax: Syntax) -> Option<Vec<&str>> {
         rest = after;
         // An empty element has no name, and no argument either.
         if !name.is_empty() {
-            names.push(name);
-            if let Some(argument) = rest.strip_prefix('=') {
-                rest = skip_argument(argument)?;
+            let mut argument = None;
+            if let Some(text) = rest.strip_prefix('=') {
+                rest = skip_argument(text)?;
+                let whole = &text[..text.len() - rest.len()];
+                argument = Some(whole.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(whole));
             }
+            all.push((name, argument));
         }
         rest = rest.trim_start_matches(WHITE_SPACE);
         if rest.is_empty() {
-            return Some(names);
+            return Some(all);
         }
         rest = rest.strip_prefix(',').or_else(|| match syntax {
             Syntax::CacheControl => None,
@@ -80,8 +86,19 @@ fn is_text(character: char) -> bool {
 mod tests {
     use super::*;
 
+    fn names(value: &str, syntax: Syntax) -> Option<Vec<&str>> {
+        Some(directives(value, syntax)?.into_iter().map(|(name, _)| name).collect())
+    }
+
     fn read(value: &str) -> Option<Vec<&str>> {
-        directives(value, Syntax::CacheControl)
+        names(value, Syntax::CacheControl)
+    }
+
+    #[test]
+    fn arguments_are_returned_without_quotes() {
+        let read = |value| directives(value, Syntax::CacheControl).unwrap();
+        assert_eq!(read("max-age=60, public"), [("max-age", Some("60")), ("public", None)]);
+        assert_eq!(read("s-maxage=\"60\",a=\"\""), [("s-maxage", Some("60")), ("a", Some(""))]);
     }
 
     #[test]
@@ -133,7 +150,7 @@ mod tests {
 
     #[test]
     fn parameters_count_as_directives_where_they_are_allowed() {
-        let read = |value| directives(value, Syntax::WithParameters);
+        let read = |value| names(value, Syntax::WithParameters);
         assert_eq!(read("max-age=60;x=1, must-revalidate"), Some(vec!["max-age", "x", "must-revalidate"]));
         assert_eq!(read("content=\"ESI/1.0\";abc, no-store"), Some(vec!["content", "abc", "no-store"]));
         assert_eq!(read("max-age=60; private"), Some(vec!["max-age", "private"]));

@@ -78,7 +78,8 @@ fn expired(sent_ms: u64, meta: Option<&Meta>, freshness: Freshness, epsilon_ms: 
     let made_since = source_ms.is_some_and(|source_ms| source_ms >= sent_ms);
     match freshness {
         Freshness::Fresh { until_ms } => made_since || until_ms > now_ms.saturating_add(epsilon_ms),
-        Freshness::Gone => true,
+        Freshness::Gone | Freshness::Bypass { due: None } => true,
+        Freshness::Bypass { due: Some(_) } => made_since,
         Freshness::Stale { .. } | Freshness::Expired { .. } | Freshness::Missing => false,
     }
 }

@@ -7,12 +7,14 @@ const EPSILON: u64 = 2_000;
 const POLICY: Policy = Policy { deploy: 7, max_stale_seconds: None, epsilon_ms: EPSILON };
 const TOO_CLOSE: Coverage = Coverage::TooClose { until_ms: SENT + EPSILON };
 
-const ALL_FRESHNESS: [Freshness; 5] = [
+const ALL_FRESHNESS: [Freshness; 7] = [
     Freshness::Fresh { until_ms: u64::MAX },
     Freshness::Stale { why: Why::Age },
     Freshness::Expired { why: Why::Age },
     Freshness::Missing,
     Freshness::Gone,
+    Freshness::Bypass { due: None },
+    Freshness::Bypass { due: Some(Why::Age) },
 ];
 
 fn query(reason: Reason) -> CoverageQuery {
@@ -77,7 +79,7 @@ fn source_in_the_future_covers_no_request() {
 fn expired_request_is_covered_by_a_fresh_or_purged_page() {
     for freshness in ALL_FRESHNESS {
         let judged = coverage(&query(Reason::Expired), Some(&meta(None)), freshness, &POLICY, SENT);
-        let expected = matches!(freshness, Freshness::Fresh { .. } | Freshness::Gone);
+        let expected = matches!(freshness, Freshness::Fresh { .. } | Freshness::Gone | Freshness::Bypass { due: None });
         assert_eq!(judged == Coverage::Covered, expected, "{freshness:?}");
         assert!(!matches!(judged, Coverage::TooClose { .. }));
     }
@@ -93,7 +95,11 @@ fn prewarm_is_covered_by_a_fresh_page_of_this_deployment() {
             let expected = match freshness {
                 Freshness::Fresh { .. } => current,
                 Freshness::Gone => true,
-                Freshness::Stale { .. } | Freshness::Expired { .. } | Freshness::Missing => false,
+                Freshness::Bypass { due: None } => current,
+                Freshness::Stale { .. }
+                | Freshness::Expired { .. }
+                | Freshness::Missing
+                | Freshness::Bypass { due: Some(_) } => false,
             };
             assert_eq!(judged == Coverage::Covered, expected, "{freshness:?} {deploy:?}");
         }

@@ -2,9 +2,10 @@
 //!
 //! | Outcome | Disposition |
 //! |---|---|
-//! | Committed, Unchanged, AlreadyCovered, Replayed | Ack |
+//! | Committed, Unchanged, Bypassed, AlreadyCovered, Replayed | Ack |
 //! | Pinned | Ack; for `changed` only once HEALTH says that a change is waiting, else Retry |
-//! | Busy: cooldown, or a stale response of the origin's cache | `changed` Retry when it ends; `expired` and `prewarm` Ack |
+//! | Busy: cooldown, too many withdrawals, or a stale response of the origin's cache | `changed` Retry when it ends; `expired` and `prewarm` Ack |
+//! | Failed, where nothing is published | `changed` and `prewarm` Retry; `expired` Ack: readers enqueue it again |
 //! | Busy: anything else, TooClose, Superseded, Failed | Retry |
 //! | Failed and not retryable, Rejected | Reject |
 //!
@@ -63,7 +64,11 @@ pub struct Delivery {
 pub fn disposition(outcome: &Outcome, reason: Reason, delivery: &Delivery) -> Disposition {
     use Disposition::{Ack, Reject};
     match outcome {
-        Outcome::Committed { .. } | Outcome::Unchanged { .. } | Outcome::AlreadyCovered | Outcome::Replayed => Ack,
+        Outcome::Committed { .. }
+        | Outcome::Unchanged { .. }
+        | Outcome::Bypassed { .. }
+        | Outcome::AlreadyCovered
+        | Outcome::Replayed => Ack,
         Outcome::Busy { why } => busy(*why, reason, delivery),
         // Exactly then, not later: the first message renders for all that were sent together.
         Outcome::TooClose { until_ms } => delivery.retry_at(*until_ms),
@@ -72,6 +77,8 @@ pub fn disposition(outcome: &Outcome, reason: Reason, delivery: &Delivery) -> Di
             Reason::Changed if !wanted_recorded => delivery.retry_soon(SECOND, 30 * SECOND),
             Reason::Changed | Reason::Expired | Reason::Prewarm => Ack,
         },
+        // An invented address, or a page whose origin is down: its readers are passed to the origin.
+        Outcome::Failed { nothing_published: true, .. } if reason == Reason::Expired => Ack,
         Outcome::Failed { class, .. } if !class.retryable() => Reject { reason: RejectReason::NotRetryable },
         Outcome::Failed { next_attempt_ms, .. } => delivery.retry_after(*next_attempt_ms),
         Outcome::Rejected { reason } => Reject { reason: *reason },
@@ -95,6 +102,10 @@ fn busy(why: Busy, reason: Reason, delivery: &Delivery) -> Disposition {
             Reason::Changed => delivery.retry_after(until_ms),
             // The published version is newer than what the origin's cache has. Readers will enqueue
             // it again.
+            Reason::Expired | Reason::Prewarm => Disposition::Ack,
+        },
+        Busy::Withdrawals { until_ms } => match reason {
+            Reason::Changed => delivery.retry_after(until_ms),
             Reason::Expired | Reason::Prewarm => Disposition::Ack,
         },
         Busy::LostLease | Busy::NoTime => delivery.retry_soon(SECOND, 30 * SECOND),

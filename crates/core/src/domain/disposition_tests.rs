@@ -1,4 +1,5 @@
 use super::*;
+use crate::domain::bypass::BypassReason;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::version::Version;
 use proptest::prelude::*;
@@ -24,6 +25,7 @@ fn all_outcomes() -> Vec<Outcome> {
         Outcome::Committed { version: Some(version()) },
         Outcome::Committed { version: None },
         Outcome::Unchanged { version: version() },
+        Outcome::Bypassed { version: version(), reason: BypassReason::Private, withdrawn: true },
         Outcome::AlreadyCovered,
         Outcome::Replayed,
         Outcome::TooClose { until_ms },
@@ -41,13 +43,16 @@ fn all_outcomes() -> Vec<Outcome> {
         Busy::OtherPage,
         Busy::OlderDeploy,
         Busy::OriginStale { until_ms },
+        Busy::Withdrawals { until_ms },
         Busy::NotificationPending { published: true },
         Busy::Unavailable,
     ] {
         outcomes.push(Outcome::Busy { why });
     }
     for class in ErrorClass::ALL {
-        outcomes.push(Outcome::Failed { class, next_attempt_ms: until_ms });
+        for nothing_published in [false, true] {
+            outcomes.push(Outcome::Failed { class, next_attempt_ms: until_ms, nothing_published });
+        }
     }
     outcomes
 }
@@ -56,16 +61,21 @@ fn all_outcomes() -> Vec<Outcome> {
 fn may_ack(outcome: &Outcome, reason: Reason) -> bool {
     let covered = matches!(
         outcome,
-        Outcome::Committed { .. } | Outcome::Unchanged { .. } | Outcome::AlreadyCovered | Outcome::Replayed
+        Outcome::Committed { .. }
+            | Outcome::Unchanged { .. }
+            | Outcome::Bypassed { .. }
+            | Outcome::AlreadyCovered
+            | Outcome::Replayed
     );
     let excused = matches!(
         (outcome, reason),
         (Outcome::Pinned { wanted_recorded: true }, Reason::Changed)
             | (Outcome::Pinned { .. }, Reason::Expired | Reason::Prewarm)
             | (
-                Outcome::Busy { why: Busy::Cooldown { .. } | Busy::OriginStale { .. } },
+                Outcome::Busy { why: Busy::Cooldown { .. } | Busy::OriginStale { .. } | Busy::Withdrawals { .. } },
                 Reason::Expired | Reason::Prewarm
             )
+            | (Outcome::Failed { nothing_published: true, .. }, Reason::Expired)
     );
     covered || excused
 }
@@ -85,10 +95,11 @@ fn only_rejections_and_final_failures_are_rejected_at_once() {
     for outcome in all_outcomes() {
         for reason in Reason::ALL {
             let rejected = matches!(decide(outcome.clone(), reason), Disposition::Reject { .. });
-            let expected = matches!(
-                outcome,
-                Outcome::Rejected { .. } | Outcome::Failed { class: ErrorClass::OriginForbidden, .. }
-            );
+            let expected = !may_ack(&outcome, reason)
+                && matches!(
+                    outcome,
+                    Outcome::Rejected { .. } | Outcome::Failed { class: ErrorClass::OriginForbidden, .. }
+                );
             assert_eq!(rejected, expected, "{outcome:?} {reason}");
         }
     }
@@ -106,10 +117,11 @@ fn delays_without_jitter() {
         (Outcome::Busy { why: Busy::Claim { until_ms: NOW } }, 1),
         (Outcome::Busy { why: Busy::Cooldown { until_ms } }, 31),
         (Outcome::Busy { why: Busy::OriginStale { until_ms } }, 31),
+        (Outcome::Busy { why: Busy::Withdrawals { until_ms } }, 31),
         (Outcome::Busy { why: Busy::NoTime }, 1),
         (Outcome::Busy { why: Busy::OtherPage }, 5),
-        (Outcome::Failed { class: ErrorClass::OriginTimeout, next_attempt_ms: until_ms }, 31),
-        (Outcome::Failed { class: ErrorClass::Gate, next_attempt_ms: u64::MAX }, 12 * 3600),
+        (Outcome::Failed { class: ErrorClass::OriginTimeout, next_attempt_ms: until_ms, nothing_published: false }, 31),
+        (Outcome::Failed { class: ErrorClass::Gate, next_attempt_ms: u64::MAX, nothing_published: true }, 12 * 3600),
     ];
     for (outcome, delay_s) in cases {
         assert_eq!(decide(outcome.clone(), Reason::Changed), Disposition::Retry { delay_s }, "{outcome:?}");

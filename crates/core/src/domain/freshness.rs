@@ -5,6 +5,7 @@
 
 use everfresh_enqueue::Reason;
 
+use crate::domain::bypass::{Bypass, LONGEST_CHECK_MS};
 use crate::domain::health::Health;
 use crate::domain::invalidations::Invalidations;
 use crate::domain::page::Meta;
@@ -47,6 +48,11 @@ pub enum Freshness {
     Missing,
     /// It was purged. Only a `changed` request brings it back.
     Gone,
+    /// The origin answers each reader by itself.
+    Bypass {
+        /// Why a check is due whether the page can be stored again; none while none is.
+        due: Option<Why>,
+    },
 }
 
 /// What made a page stale.
@@ -66,12 +72,14 @@ impl Freshness {
     /// The reason with which a reader enqueues a regeneration; none if none is needed.
     pub fn reason(&self) -> Option<Reason> {
         match self {
-            Freshness::Fresh { .. } | Freshness::Gone => None,
+            Freshness::Fresh { .. } | Freshness::Gone | Freshness::Bypass { due: None } => None,
             Freshness::Missing => Some(Reason::Expired),
-            Freshness::Stale { why } | Freshness::Expired { why } => Some(match why {
-                Why::Invalidated => Reason::Changed,
-                Why::Age | Why::Deployed | Why::Clock => Reason::Expired,
-            }),
+            Freshness::Stale { why } | Freshness::Expired { why } | Freshness::Bypass { due: Some(why) } => {
+                Some(match why {
+                    Why::Invalidated => Reason::Changed,
+                    Why::Age | Why::Deployed | Why::Clock => Reason::Expired,
+                })
+            }
         }
     }
 
@@ -86,6 +94,7 @@ impl Freshness {
 ///
 /// In this order:
 /// - no row is [`Freshness::Missing`], a tombstone [`Freshness::Gone`], whatever else is known;
+/// - a bypass is [`Freshness::Bypass`], unchecked while it is pinned;
 /// - a pinned page is fresh: an operator chose it, and no request would be rendered;
 /// - a page whose render may have begun before its watermark is invalidated, and so is one whose
 ///   life was set to zero;
@@ -104,6 +113,10 @@ pub fn freshness(
     if meta.tombstone {
         return Freshness::Gone;
     }
+    if let Some(bypass) = &meta.bypass {
+        let due = || check_due(meta, bypass, health, invalidations, policy, now_ms);
+        return Freshness::Bypass { due: if health.pinned() { None } else { due() } };
+    }
     if health.pinned() {
         return Freshness::Fresh { until_ms: now_ms.saturating_add(PINNED_FRESH_MS) };
     }
@@ -113,10 +126,27 @@ pub fn freshness(
         let until_ms = fresh_until_ms(meta).min(now_ms.saturating_add(life_ms));
         return Freshness::Fresh { until_ms };
     };
-    let max_stale_ms = policy.max_stale_seconds.map(seconds::to_ms);
+    let max_stale_ms = max_stale_seconds(meta, policy).map(seconds::to_ms);
     match max_stale_ms {
         Some(max_stale_ms) if now_ms >= since_ms.saturating_add(max_stale_ms) => Freshness::Expired { why },
         Some(_) | None => Freshness::Stale { why },
+    }
+}
+
+/// How long this version may be served stale: the route's limit, or the origin's if it is shorter.
+pub fn max_stale_seconds(meta: &Meta, policy: &Policy) -> Option<u64> {
+    match (policy.max_stale_seconds, meta.max_stale_seconds) {
+        (Some(route), Some(origin)) => Some(route.min(origin)),
+        (route, origin) => route.or(origin),
+    }
+}
+
+impl Meta {
+    /// Whether the origin forbids serving this version by now, also while no other can be had: its
+    /// life and the time for which it may be served stale are over.
+    pub fn must_not_be_served(&self, policy: &Policy, now_ms: u64) -> bool {
+        let ends_ms = |stale_s: u64| fresh_until_ms(self).saturating_add(seconds::to_ms(stale_s));
+        self.must_revalidate && max_stale_seconds(self, policy).is_some_and(|stale_s| now_ms >= ends_ms(stale_s))
     }
 }
 
@@ -124,6 +154,41 @@ pub fn freshness(
 /// read.
 pub fn needs_watermarks(meta: &Meta, epoch_ms: Option<u64>, policy: &Policy, now_ms: u64) -> bool {
     epoch_ms.is_some_and(|epoch_ms| !began_after(meta, epoch_ms, policy.epsilon_ms, now_ms))
+}
+
+/// Why it should be tried whether a bypassed page can be stored again.
+fn check_due(
+    meta: &Meta,
+    bypass: &Bypass,
+    health: &Health,
+    invalidations: &Invalidations,
+    policy: &Policy,
+    now_ms: u64,
+) -> Option<Why> {
+    if invalidated_ms(meta, health, invalidations, policy, now_ms).is_some() {
+        return Some(Why::Invalidated);
+    }
+    let latest_ms = now_ms.saturating_add(LONGEST_CHECK_MS);
+    if now_ms >= bypass.check_at_ms {
+        return Some(Why::Age);
+    }
+    if bypass.check_at_ms > latest_ms {
+        return Some(Why::Clock);
+    }
+    meta.deploy.is_some_and(|deploy| deploy < policy.deploy).then_some(Why::Deployed)
+}
+
+/// The newest watermark, unless the render surely began after it.
+fn invalidated_ms(
+    meta: &Meta,
+    health: &Health,
+    invalidations: &Invalidations,
+    policy: &Policy,
+    now_ms: u64,
+) -> Option<u64> {
+    // Always ε: the watermark is a reading of one clock, and `source_ms` is one of another.
+    let newest_ms = health.path_watermark_ms.max(invalidations.watermark_ms);
+    newest_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms, now_ms))
 }
 
 /// Why the page is stale, and since when; none while it is fresh.
@@ -137,10 +202,7 @@ fn stale_since(
     let generated_ms = seconds::to_ms(meta.generated_at);
     let ended_ms = fresh_until_ms(meta);
 
-    // Always ε: the watermark is a reading of one clock, and `source_ms` is one of another.
-    let newest_ms = health.path_watermark_ms.max(invalidations.watermark_ms);
-    let invalidated_ms = newest_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms, now_ms));
-    if let Some(at) = invalidated_ms {
+    if let Some(at) = invalidated_ms(meta, health, invalidations, policy, now_ms) {
         let ended_ms = if meta.revalidate_seconds == 0 { u64::MAX } else { ended_ms };
         return Some((Why::Invalidated, at.max(generated_ms).min(ended_ms)));
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::domain::bypass::BypassReason;
 use crate::domain::version::Version;
 use proptest::prelude::*;
 
@@ -240,7 +241,54 @@ fn badness(freshness: Freshness) -> u8 {
         Freshness::Fresh { .. } => 0,
         Freshness::Stale { .. } => 1,
         Freshness::Expired { .. } => 2,
-        Freshness::Missing | Freshness::Gone => unreachable!("the row is there"),
+        Freshness::Missing | Freshness::Gone | Freshness::Bypass { .. } => unreachable!("a page is there"),
+    }
+}
+
+#[test]
+fn bypass_is_checked_when_due_invalidated_or_of_an_older_deployment() {
+    let bypass = Bypass { reason: BypassReason::Private, check_at_ms: 100_000, check_after_s: 10 };
+    let meta = Meta {
+        generated_at: 50,
+        source_ms: Some(50_000),
+        deploy: Some(POLICY.deploy),
+        bypass: Some(bypass),
+        ..Meta::default()
+    };
+    let none = Invalidations::default();
+    let healthy = Health::default();
+    let judge = |meta: &Meta, health: &Health, invalidations: &Invalidations, now_ms| {
+        freshness(Some(meta), health, invalidations, &POLICY, now_ms)
+    };
+    let due = |why| Freshness::Bypass { due: Some(why) };
+    assert_eq!(judge(&meta, &healthy, &none, 99_999), Freshness::Bypass { due: None });
+    assert_eq!(judge(&meta, &healthy, &none, 100_000), due(Why::Age));
+    let older = Meta { deploy: Some(POLICY.deploy - 1), ..meta.clone() };
+    assert_eq!(judge(&older, &healthy, &none, 60_000), due(Why::Deployed));
+    let watermark = Invalidations::new(Some(60_000), [60_000]);
+    assert_eq!(judge(&meta, &healthy, &watermark, 60_000), due(Why::Invalidated));
+    assert_eq!(due(Why::Invalidated).reason(), Some(Reason::Changed));
+    assert_eq!(due(Why::Age).reason(), Some(Reason::Expired));
+    let pinned = Health { pinned_at_ms: Some(1), ..Health::default() };
+    assert_eq!(judge(&meta, &pinned, &watermark, 200_000), Freshness::Bypass { due: None });
+    let purged = Meta { tombstone: true, ..meta.clone() };
+    assert_eq!(judge(&purged, &healthy, &none, 60_000), Freshness::Gone);
+    let broken_clock = Meta { bypass: Some(Bypass { check_at_ms: u64::MAX, ..bypass }), ..meta };
+    assert_eq!(judge(&broken_clock, &healthy, &none, 60_000), due(Why::Clock));
+}
+
+#[test]
+fn origin_shortens_the_time_stale_and_never_lengthens_it() {
+    for (route, origin, expected) in [
+        (None, None, None),
+        (Some(9), None, Some(9)),
+        (None, Some(5), Some(5)),
+        (Some(9), Some(5), Some(5)),
+        (Some(5), Some(9), Some(5)),
+    ] {
+        let policy = Policy { max_stale_seconds: route, ..POLICY };
+        let meta = Meta { max_stale_seconds: origin, ..Meta::default() };
+        assert_eq!(max_stale_seconds(&meta, &policy), expected);
     }
 }
 

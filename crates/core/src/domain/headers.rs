@@ -1,11 +1,91 @@
 //! Which of an origin's headers are stored with a page and replayed to every reader.
 //!
-//! A fixed list; all others are dropped. Never on it: `Set-Cookie`, which is meant for one reader;
-//! `Cache-Control`, `ETag`, `Last-Modified`, `Age`, `Date` and `Vary`, which the serving function
-//! sets itself; and every hop-by-hop header.
+//! All of them, except those that belong to the connection, to one reader, or to the cache that
+//! wrote them; those that the serving function writes itself; and those that say something of the
+//! one response that happened to be stored.
 
-/// Names that are stored, in lower case and sorted.
-pub const STORED: [&str; 14] = [
+/// Never stored, in lower case and sorted.
+const NOT_STORED: [&str; 71] = [
+    "accept-ranges",
+    "age",
+    "alt-svc",
+    "authentication-info",
+    "authorization",
+    "cache-control",
+    "cache-group-invalidation",
+    "cache-groups",
+    "cache-status",
+    "cache-tag",
+    "cdn-cache-control",
+    "cdn-loop",
+    "cf-cache-status",
+    "cf-ray",
+    "clear-site-data",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-md5",
+    "content-range",
+    "correlation-id",
+    "date",
+    "digest",
+    "edge-control",
+    "etag",
+    "expires",
+    "forwarded",
+    "keep-alive",
+    "last-modified",
+    "nel",
+    "pragma",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-authorization",
+    "proxy-connection",
+    "proxy-status",
+    "report-to",
+    "repr-digest",
+    "request-id",
+    "retry-after",
+    "server",
+    "server-timing",
+    "set-cookie",
+    "set-cookie2",
+    "surrogate-control",
+    "surrogate-key",
+    "te",
+    "traceparent",
+    "tracestate",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "vary",
+    "via",
+    "warning",
+    "www-authenticate",
+    "x-accel-expires",
+    "x-cache",
+    "x-cache-hits",
+    "x-content-type-options",
+    "x-correlation-id",
+    "x-nextjs-cache",
+    "x-nextjs-prerender",
+    "x-nextjs-stale-time",
+    "x-powered-by",
+    "x-render-time",
+    "x-request-id",
+    "x-response-time",
+    "x-runtime",
+    "x-served-by",
+    "x-trace-id",
+];
+
+/// Beginnings of names that are never stored.
+const NOT_STORED_PREFIXES: [&str; 6] = ["everfresh-", "proxy-", "x-amz-", "x-amzn-", "x-everfresh-", "x-middleware-"];
+
+/// Headers that are part of the content: a response in which one of them differs is another
+/// version. A difference in any other header alone changes nothing that a subscriber would have to
+/// know, and some differ in every response.
+pub const CONTENT: [&str; 14] = [
     "content-disposition",
     "content-language",
     "content-security-policy",
@@ -26,6 +106,12 @@ pub const STORED: [&str; 14] = [
 const REPEATABLE: [&str; 4] =
     ["content-security-policy", "content-security-policy-report-only", "link", "x-robots-tag"];
 
+pub fn is_stored(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    NOT_STORED.binary_search(&name.as_str()).is_err()
+        && !NOT_STORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Limit of the stored headers in bytes, names and values together. META, which stores them, has
 /// its own limit of 400 KB.
 pub const MAX_STORED_BYTES: usize = 16 * 1024;
@@ -43,26 +129,44 @@ pub enum HeaderError {
     TooLarge { bytes: usize },
 }
 
-/// The headers to store, in lower case, sorted by name; those of one name keep their order.
+/// The headers to store, in lower case, sorted by name; those of one name keep their order. Names in
+/// the origin's `Connection` header are left out, and so are values that cannot be replayed, unless
+/// they are part of the content.
 pub fn stored(headers: &[(String, String)]) -> Result<Vec<(String, String)>, HeaderError> {
+    let of_connection: Vec<String> = headers
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case("connection"))
+        .flat_map(|(_, value)| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
     let mut kept: Vec<(String, String)> = Vec::new();
     let mut bytes = 0;
-    for name in STORED {
-        let mut values = headers.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        let repeatable = REPEATABLE.contains(&name);
-        if let Some((_, value)) = values.next() {
-            push(&mut kept, &mut bytes, name, value)?;
+    for (name, value) in headers {
+        let name = name.to_ascii_lowercase();
+        if !is_stored(&name) || !is_name(&name) || of_connection.contains(&name) {
+            continue;
         }
-        for (_, value) in values {
-            if !repeatable {
-                return Err(HeaderError::Repeated { name });
+        let value = value.trim_matches([' ', '\t']);
+        let content = CONTENT.iter().find(|content| **content == name);
+        if !value.bytes().all(is_printable) {
+            match content {
+                Some(name) => return Err(HeaderError::BadValue { name }),
+                None => continue,
             }
-            push(&mut kept, &mut bytes, name, value)?;
         }
+        if let Some(name) = content.filter(|name| !REPEATABLE.contains(name))
+            && kept.iter().any(|(known, _)| known == name)
+        {
+            return Err(HeaderError::Repeated { name });
+        }
+        bytes += name.len() + value.len();
+        kept.push((name, value.to_owned()));
     }
     if bytes > MAX_STORED_BYTES {
         return Err(HeaderError::TooLarge { bytes });
     }
+    // Stable: the values of one name keep their order.
+    kept.sort_by(|left, right| left.0.cmp(&right.0));
     Ok(kept)
 }
 
@@ -74,7 +178,8 @@ pub fn replayable(headers: &[(String, String)]) -> Vec<(String, String)> {
     for header in headers {
         let by_itself = stored(std::slice::from_ref(header)).ok().and_then(|mut one| one.pop());
         let Some((name, value)) = by_itself else { continue };
-        let again = kept.iter().any(|(known, _)| *known == name) && !REPEATABLE.contains(&name.as_str());
+        let once = CONTENT.contains(&name.as_str()) && !REPEATABLE.contains(&name.as_str());
+        let again = once && kept.iter().any(|(known, _)| *known == name);
         let more = bytes + name.len() + value.len();
         if !again && more <= MAX_STORED_BYTES {
             bytes = more;
@@ -84,20 +189,12 @@ pub fn replayable(headers: &[(String, String)]) -> Vec<(String, String)> {
     kept
 }
 
-fn push(
-    kept: &mut Vec<(String, String)>,
-    bytes: &mut usize,
-    name: &'static str,
-    value: &str,
-) -> Result<(), HeaderError> {
-    let value = value.trim_matches([' ', '\t']);
-    let replayable = |byte: u8| byte == b' ' || byte == b'\t' || byte.is_ascii_graphic();
-    if !value.bytes().all(replayable) {
-        return Err(HeaderError::BadValue { name });
-    }
-    *bytes += name.len() + value.len();
-    kept.push((name.to_owned(), value.to_owned()));
-    Ok(())
+fn is_printable(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t' || byte.is_ascii_graphic()
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 #[cfg(test)]
@@ -109,32 +206,44 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_headers_are_kept_in_one_order() {
+    fn headers_are_kept_in_one_order() {
         let kept = stored(&headers(&[
             ("X-Robots-Tag", "noindex"),
             ("Set-Cookie", "session=1"),
             ("Cache-Control", "max-age=60"),
             ("ETag", "\"x\""),
             ("X-Powered-By", "x"),
+            ("Strict-Transport-Security", "max-age=1"),
+            ("Access-Control-Allow-Origin", "*"),
+            ("Connection", "close, X-Hop"),
+            ("X-Hop", "1"),
+            ("X-Shop", "é"),
             ("Link", "</a.css>; rel=preload"),
             ("Content-Type", " text/html "),
             ("link", "</b.css>; rel=preload"),
         ]));
         let expected = headers(&[
+            ("access-control-allow-origin", "*"),
             ("content-type", "text/html"),
             ("link", "</a.css>; rel=preload"),
             ("link", "</b.css>; rel=preload"),
+            ("strict-transport-security", "max-age=1"),
             ("x-robots-tag", "noindex"),
         ]);
         assert_eq!(kept, Ok(expected));
     }
 
     #[test]
-    fn cookies_and_validators_are_not_on_the_list() {
-        for name in ["set-cookie", "cache-control", "etag", "vary", "age", "authorization"] {
-            assert!(!STORED.contains(&name));
+    fn cookies_validators_and_cache_headers_are_not_stored() {
+        for name in
+            ["Set-Cookie", "cache-control", "ETag", "vary", "age", "authorization", "X-Amz-Cf-Id", "x-everfresh-x"]
+        {
+            assert!(!is_stored(name), "{name}");
         }
-        assert!(STORED.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(is_stored("Strict-Transport-Security"));
+        assert!(NOT_STORED.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(CONTENT.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(CONTENT.iter().all(|name| is_stored(name)));
     }
 
     #[test]

@@ -32,12 +32,12 @@ impl Health {
         self.next_attempt_ms.filter(|until| *until > now_ms)
     }
 
-    /// The page's health after one more failure. `jitter`, any number, adds up to a quarter to the
-    /// cooldown.
+    /// The page's health after one more failure. The cooldown lasts for `at_least_ms` if the origin
+    /// asked for that; `jitter`, any number, adds up to a quarter to it.
     #[must_use]
-    pub fn after_failure(self, now_ms: u64, jitter: u32) -> Self {
+    pub fn after_failure(self, now_ms: u64, at_least_ms: Option<u64>, jitter: u32) -> Self {
         let doublings = self.failures.min(20);
-        let pause = (COOLDOWN_FIRST_MS << doublings).min(COOLDOWN_MAX_MS);
+        let pause = (COOLDOWN_FIRST_MS << doublings).max(at_least_ms.unwrap_or(0)).min(COOLDOWN_MAX_MS);
         let pause = pause + u64::from(jitter) % (pause / 4 + 1);
         Self { failures: self.failures.saturating_add(1), next_attempt_ms: Some(now_ms.saturating_add(pause)), ..self }
     }
@@ -53,7 +53,7 @@ mod tests {
         let mut health = Health::default();
         let mut pauses = Vec::new();
         for _ in 0..10 {
-            health = health.after_failure(0, 0);
+            health = health.after_failure(0, None, 0);
             pauses.push(health.next_attempt_ms.unwrap() / 1000);
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]);
@@ -64,9 +64,17 @@ mod tests {
 
     #[test]
     fn jitter_adds_up_to_a_quarter() {
-        let until = |jitter| Health::default().after_failure(0, jitter).next_attempt_ms;
+        let until = |jitter| Health::default().after_failure(0, None, jitter).next_attempt_ms;
         assert_eq!(until(1_250), Some(6_250));
         assert_eq!(until(1_251), Some(5_000));
+    }
+
+    #[test]
+    fn origin_lengthens_its_cooldown_up_to_the_limit() {
+        let until = |at_least_ms| Health::default().after_failure(0, Some(at_least_ms), 0).next_attempt_ms;
+        assert_eq!(until(1_000), Some(5_000));
+        assert_eq!(until(120_000), Some(120_000));
+        assert_eq!(until(u64::MAX), Some(COOLDOWN_MAX_MS));
     }
 
     proptest! {
@@ -79,7 +87,7 @@ mod tests {
                 path_watermark_ms: Some(3),
                 next_attempt_ms: None,
             };
-            let after = before.clone().after_failure(now_ms, jitter);
+            let after = before.clone().after_failure(now_ms, None, jitter);
             prop_assert!(after.next_attempt_ms.unwrap() > now_ms || now_ms > u64::MAX - 5_000);
             let put_back = Health { failures, next_attempt_ms: None, ..after };
             prop_assert_eq!(put_back, before);

@@ -10,6 +10,7 @@
 //! | [`Tenant::inval_pk`] | `EPOCH` | newest watermark of the tenant |
 //! | | `TAG#<tag>`, `PREFIX#<prefix>` | watermark |
 //! | | `REQ#<idempotency key>` | record of a request by tag |
+//! | | `WITHDRAWN#<ten minutes>` | number of pages that the origin took down in that time |
 //! | `NONCE#<key id>` | nonce | spent nonce of a signed request |
 //!
 //! # Partition key of a page
@@ -38,6 +39,11 @@ pub(crate) const EPOCH: &str = "EPOCH";
 
 pub(super) const PREFIX: &str = "PREFIX#";
 const VERSION: &str = "VER#";
+
+/// Sort key of the count of withdrawals in the ten minutes that begin at `from_ms`.
+pub(crate) fn withdrawn_sk(from_ms: u64) -> String {
+    format!("WITHDRAWN#{from_ms:016}")
+}
 
 /// Partition of a signing key's nonces. The serving function's role may write to `NONCE#`
 /// partitions and to no other.

@@ -9,6 +9,8 @@ use crate::domain::artifact::Rendered;
 /// Pause before the next attempt, if the cache does not say how long it keeps the response.
 const FIRST_RETRY_MS: u64 = 5_000;
 const LONGEST_RETRY_MS: u64 = 900_000;
+/// Pause after an answer with which a cache has begun to renew itself.
+const STALE_RETRY_MS: u64 = 2_000;
 
 /// How often a response may be too old before the request goes to the dead-letter queue.
 pub const MAX_STALE_RESPONSES: u32 = 10;
@@ -52,15 +54,42 @@ pub fn made(rendered: &Rendered, began_ms: Option<u64>, not_before_ms: u64, now_
 fn retry_ms(rendered: &Rendered, age_s: u64, not_before_ms: u64, now_ms: u64, stale_answers: u32) -> u64 {
     let kept_ms = lifetime_s(rendered).map(|lifetime_s| lifetime_s.saturating_sub(age_s).saturating_mul(1000));
     let backoff_ms = FIRST_RETRY_MS << stale_answers.min(20);
-    let wait_ms = kept_ms.unwrap_or(backoff_ms).clamp(FIRST_RETRY_MS, LONGEST_RETRY_MS);
+    let wait_ms = match list(rendered, "x-nextjs-cache").next() {
+        // It has begun to render, and keeps the result for no longer than its lifetime.
+        Some("STALE") => STALE_RETRY_MS,
+        Some(_) | None => kept_ms.unwrap_or(backoff_ms).clamp(FIRST_RETRY_MS, LONGEST_RETRY_MS),
+    };
     // From this moment on a response without an age is new enough.
     let soonest_ms = not_before_ms.saturating_add(2_000).min(now_ms.saturating_add(LONGEST_RETRY_MS));
     now_ms.saturating_add(wait_ms).max(soonest_ms)
 }
 
-/// The greatest `Age` of the response. A value that is no number is ignored.
+/// For how long the origin wants to be left alone, by its `Retry-After`.
+pub fn retry_after_ms(rendered: &Rendered) -> Option<u64> {
+    list(rendered, "retry-after").find_map(number).map(|seconds| seconds.saturating_mul(1000).min(LONGEST_RETRY_MS))
+}
+
+/// How old the response is, in seconds; zero if it was made now.
+pub fn age_seconds(rendered: &Rendered) -> u64 {
+    list(rendered, "age").filter_map(number).max().unwrap_or(0)
+}
+
+/// The greatest `Age` of the response, or what its framework's own cache says. A value that is no
+/// number is ignored.
 fn age_s(rendered: &Rendered) -> Option<u64> {
-    list(rendered, "age").filter_map(number).max()
+    list(rendered, "age").filter_map(number).chain(age_in_next(rendered)).max()
+}
+
+/// Next.js keeps pages itself, sends no `Age`, and does not obey a request's `Cache-Control`. A hit
+/// is no older than its own lifetime, and a stale answer is older. A lifetime beyond an hour says
+/// nothing of the age: so are pages marked that never change by themselves.
+fn age_in_next(rendered: &Rendered) -> Option<u64> {
+    let lifetime_s = lifetime_s(rendered)?;
+    match list(rendered, "x-nextjs-cache").next()? {
+        "STALE" => Some(lifetime_s.saturating_add(LONGEST_RETRY_MS)),
+        "HIT" if lifetime_s <= 3_600 => Some(lifetime_s),
+        _ => None,
+    }
 }
 
 /// How long a shared cache keeps it, by its `Cache-Control`.
@@ -123,6 +152,20 @@ mod tests {
         let two = [("age", "3"), ("age", "59")];
         assert_eq!(source(judged(&two, 0)), Some(BEGAN - 60_000));
         assert_eq!(source(judged(&[("age", "99999999999999999999999")], 0)), Some(0));
+    }
+
+    #[test]
+    fn age_of_a_page_in_the_cache_of_next_is_at_most_its_lifetime() {
+        let lifetime = ("cache-control", "s-maxage=5, stale-while-revalidate=31535995");
+        let hit = [lifetime, ("x-nextjs-cache", "HIT")];
+        assert_eq!(source(judged(&hit, 0)), Some(BEGAN - 6_000));
+        assert!(matches!(judged(&hit, BEGAN), Made::TooEarly { retry_ms } if retry_ms == BEGAN + 100 + FIRST_RETRY_MS));
+        assert!(matches!(judged(&[lifetime, ("x-nextjs-cache", "STALE")], BEGAN - 60_000), Made::TooEarly { .. }));
+        for word in ["MISS", "REVALIDATED", "PRERENDER"] {
+            assert_eq!(judged(&[lifetime, ("x-nextjs-cache", word)], u64::MAX), Made::Now, "{word}");
+        }
+        let for_ever = [("cache-control", "s-maxage=31536000"), ("x-nextjs-cache", "HIT")];
+        assert_eq!(judged(&for_ever, u64::MAX), Made::Now);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Outcomes of an attempt to handle a request.
 
+use crate::domain::bypass::BypassReason;
 use crate::domain::version::Version;
 
 /// The result of one delivery of a message.
@@ -12,6 +13,13 @@ pub enum Outcome {
     },
     /// The content did not change; it was published again as a new version.
     Unchanged { version: Version },
+    /// The origin's answer is not stored: a version without a body was published.
+    Bypassed {
+        version: Version,
+        reason: BypassReason,
+        /// A published page was taken down by it.
+        withdrawn: bool,
+    },
     /// The published version covers this request. Nothing was published; a record that an earlier
     /// delivery left is completed.
     AlreadyCovered,
@@ -36,6 +44,8 @@ pub enum Outcome {
         class: ErrorClass,
         /// When the page's cooldown ends.
         next_attempt_ms: u64,
+        /// Nothing is published: readers who still want the page enqueue it again.
+        nothing_published: bool,
     },
     /// It will never be handled.
     Rejected { reason: RejectReason },
@@ -72,6 +82,12 @@ pub enum Busy {
     /// older than the published version.
     OriginStale {
         /// When to render again.
+        until_ms: u64,
+    },
+    /// The origin takes down so many pages of the tenant at once that a firewall in front of it is
+    /// the likelier reason. The page stays published.
+    Withdrawals {
+        /// When to try again.
         until_ms: u64,
     },
     /// The page is published or the tag invalidated, but CDN or subscribers have not been notified.
@@ -209,6 +225,7 @@ impl Outcome {
         match self {
             Outcome::Committed { .. } => "committed",
             Outcome::Unchanged { .. } => "unchanged",
+            Outcome::Bypassed { .. } => "bypassed",
             Outcome::AlreadyCovered => "already_covered",
             Outcome::Replayed => "replayed",
             Outcome::Busy { .. } => "busy",

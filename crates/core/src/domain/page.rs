@@ -1,5 +1,6 @@
 //! The rows of a page's partition, as values.
 
+use crate::domain::bypass::Bypass;
 use crate::domain::digest::Digest;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::request_events::Event;
@@ -42,7 +43,13 @@ pub struct Meta {
     pub body_digest: Option<Digest>,
     /// Digest of status, headers and body: equal means nothing changed.
     pub artifact_digest: Option<Digest>,
+    /// Size of the body; of a bypass, that of the last body that was withdrawn, for the publish
+    /// gate.
     pub body_bytes: Option<u64>,
+    /// How long it may be served stale, if the origin allows less than the route.
+    pub max_stale_seconds: Option<u64>,
+    /// The origin forbids serving it beyond that, also while no newer version can be had.
+    pub must_revalidate: bool,
     /// Tags that the page carries.
     pub tags: Vec<Tag>,
     /// Number of the deployment that rendered it.
@@ -54,6 +61,11 @@ pub struct Meta {
     pub pointer: bool,
     /// The page was purged; there is no body.
     pub tombstone: bool,
+    /// The origin answers each reader by itself; there is no body.
+    pub bypass: Option<Bypass>,
+    /// The first version after the page was last taken down. Bodies of older versions must not be
+    /// served any more, also while the published one cannot be read. None if it never was.
+    pub shown_since: Option<Version>,
     /// The key of the request that has to notify CDN and subscribers of this version, or
     /// [`ANY_REQUEST`]. Removed once it has.
     pub pending_notification: Option<String>,
@@ -63,6 +75,37 @@ impl Meta {
     /// Whether a foreign writer published this.
     pub fn is_foreign(&self) -> bool {
         self.version.is_none() || self.pointer
+    }
+
+    /// Whether there is a body to serve.
+    pub fn has_body(&self) -> bool {
+        !self.tombstone && self.bypass.is_none()
+    }
+
+    /// A page that readers would miss. A foreign row has no status.
+    pub fn is_good_page(&self) -> bool {
+        self.has_body() && self.status.unwrap_or(200) == 200
+    }
+
+    /// [`Self::shown_since`] of `next`, which replaces `previous`. What a foreign writer has
+    /// withdrawn is not known, so its rows count as withdrawals.
+    pub fn shown_since_after(previous: Option<&Meta>, next: &Meta) -> Option<Version> {
+        let previous = previous?;
+        let withdraws = previous.is_good_page() && !next.is_good_page();
+        match withdraws || !previous.has_body() || previous.is_foreign() {
+            true => next.version,
+            false => previous.shown_since,
+        }
+    }
+
+    /// Whether this version's body may be served in place of the `published` one's.
+    pub fn may_stand_in_for(&self, published: &Meta) -> bool {
+        if published.is_foreign() {
+            let same = (&self.s3_key, self.generated_at, &self.etag)
+                == (&published.s3_key, published.generated_at, &published.etag);
+            return published.has_body() && same;
+        }
+        published.has_body() && published.shown_since.is_none_or(|since| self.version >= Some(since))
     }
 
     /// When its render began, as far as that can be believed at `now_ms`. A render that lies in the
@@ -188,6 +231,11 @@ pub struct VersionRow {
     pub body_digest: Digest,
     pub artifact_digest: Digest,
     pub body_bytes: u64,
+    /// Its life; absent on rows of before it was kept.
+    pub revalidate_seconds: Option<u64>,
+    pub max_stale_seconds: Option<u64>,
+    pub must_revalidate: bool,
+    pub tags: Vec<Tag>,
     /// Number of the deployment that rendered it.
     pub deploy: u64,
 }

@@ -1,14 +1,22 @@
-//! The publish gate: which of an origin's responses may become a public page.
+//! The publish gate: which of an origin's responses becomes the page, which withdraws it, and which
+//! changes nothing.
 //!
-//! A response that is refused here never replaces the published page.
+//! | Stored | Bypass | Failure |
+//! |---|---|---|
+//! | 200, 301 and 308 within the site, 404, 410, if they may be shared | a response that may not be shared; 401, 403, 451; other redirects; 204 and other 2xx; too large | 5xx, 408, 421, 425, 429, 1xx; truncated, empty or malformed; refused by the route's gate |
+//! | 302, 303 and 307 within the site with a lifetime of their own | any other 4xx, if nothing is published | any other 4xx, if a page is published |
+//!
+//! A bypass withdraws the published page and passes readers to the origin. A failure keeps it.
 
 use serde::Deserialize;
 
 use crate::domain::artifact::{Artifact, Rendered};
-use crate::domain::cache_control::{self, Syntax};
+use crate::domain::bypass::BypassReason;
 use crate::domain::headers::HeaderError;
+use crate::domain::origin_response::{self, OriginRules, Sharing, values};
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page_key::{CanonicalPath, NormalPath};
+use crate::domain::request_headers::FRAGMENT_HEADERS;
 
 /// The largest body by default. Base64 makes four thirds of it, and a Lambda function answers with
 /// at most 6 MB.
@@ -16,13 +24,6 @@ pub const MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The longest life of "not found", "gone" and "moved".
 pub const SHORT_LIFE_SECONDS: u64 = 30;
-
-/// The headers with which an origin restricts caching.
-const CACHE_CONTROLS: [(&str, Syntax); 3] = [
-    ("cache-control", Syntax::CacheControl),
-    ("cdn-cache-control", Syntax::WithParameters),
-    ("surrogate-control", Syntax::WithParameters),
-];
 
 /// A route's requirements on a page's body, beyond those for all routes. They apply to status 200.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -36,15 +37,28 @@ pub struct GateRules {
     pub must_contain: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Gate<'a> {
     pub page: &'a CanonicalPath,
     pub rules: &'a GateRules,
+    pub origin_rules: OriginRules,
+    /// The route's `pass_when`: stored pages are the answers without these headers.
+    pub pass_when: &'a [String],
     /// The tenant's host names: where a redirect may lead.
     pub hosts: &'a [String],
     pub max_bytes: u64,
-    /// Size of the published body, if its status was 200.
+    /// A page is published: a version that is no bypass.
+    pub has_page: bool,
+    /// Size of the last published body with status 200.
     pub previous_bytes: Option<u64>,
+}
+
+/// What becomes of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Store(Passed),
+    Bypass(BypassReason),
+    Failure(GateError),
 }
 
 /// A response that may be published.
@@ -52,9 +66,10 @@ pub struct Gate<'a> {
 pub struct Passed {
     pub artifact: Artifact,
     pub life: Life,
+    pub sharing: Sharing,
 }
 
-/// How long a response is fresh.
+/// How long a response is fresh, unless the origin says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// As long as the route says.
@@ -73,36 +88,17 @@ impl Life {
     }
 }
 
-/// Why a response may not be published.
+/// Why a response leaves everything as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    /// Errors, 204, partial responses, temporary redirects, log-in walls.
-    #[error("status {status} is not published")]
+    /// The origin failed, or refused this request for a while.
+    #[error("status {status} is a failure of the origin")]
     Status { status: u16 },
     /// Status 200 without a body.
     #[error("body is empty")]
     Empty,
     #[error("body has {actual} bytes, declared were {declared}")]
     Truncated { declared: u64, actual: u64 },
-    #[error("body has {bytes} bytes, allowed are {allowed}")]
-    TooLarge { bytes: u64, allowed: u64 },
-    /// It may be meant for one reader only.
-    #[error("response sets a cookie")]
-    SetCookie,
-    /// `private` or `no-store`.
-    #[error("response is marked {directive}")]
-    NotShared { directive: &'static str },
-    #[error("{header} cannot be parsed, so the response counts as private")]
-    BadCacheControl { header: &'static str },
-    /// It varies by something that is not part of the page's key.
-    #[error("response varies by {header}")]
-    Varies {
-        /// `*`, `cookie` or `authorization`.
-        header: &'static str,
-    },
-    /// The body is compressed, and not every reader can undo that.
-    #[error("body has a content encoding")]
-    Encoded,
     /// Headers that cannot be stored.
     #[error(transparent)]
     Headers(#[from] HeaderError),
@@ -114,12 +110,6 @@ pub enum GateError {
     /// The route's `must_contain` does not occur.
     #[error("body lacks the text that the route requires")]
     MarkerMissing,
-    /// A redirect without a usable target, or out of the tenant's hosts.
-    #[error("redirect leads nowhere or to another site")]
-    BadRedirect,
-    /// A redirect to the page itself: an endless loop for readers.
-    #[error("redirect leads to its own page")]
-    RedirectLoop,
 }
 
 impl GateError {
@@ -129,44 +119,112 @@ impl GateError {
             GateError::Status { .. } => ErrorClass::OriginStatus,
             GateError::Truncated { .. } => ErrorClass::OriginUnreachable,
             GateError::Empty
-            | GateError::TooLarge { .. }
-            | GateError::SetCookie
-            | GateError::NotShared { .. }
-            | GateError::BadCacheControl { .. }
-            | GateError::Varies { .. }
-            | GateError::Encoded
             | GateError::Headers(_)
             | GateError::TooSmall { .. }
             | GateError::Shrunk { .. }
-            | GateError::MarkerMissing
-            | GateError::BadRedirect
-            | GateError::RedirectLoop => ErrorClass::Gate,
+            | GateError::MarkerMissing => ErrorClass::Gate,
         }
     }
 }
 
-impl Gate<'_> {
-    /// Published are 200, 404 and 410, and the permanent redirects 301 and 308 within the tenant's
-    /// hosts. A temporary redirect is not: it is how origins send one reader to a log-in page.
-    pub fn check(&self, mut rendered: Rendered) -> Result<Passed, GateError> {
-        let life = match rendered.status {
-            200 => Life::Route,
-            301 | 308 | 404 | 410 => Life::Short,
-            status => return Err(GateError::Status { status }),
-        };
-        check_length(&rendered, self.max_bytes)?;
-        check_shared(&rendered)?;
-        match rendered.status {
-            200 => self.check_body(&rendered.body)?,
-            301 | 308 => self.check_redirect(&rendered)?,
-            _ => {}
+/// What a status alone says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Page,
+    /// Nothing is there, or it has moved.
+    Absent,
+    PermanentRedirect,
+    /// Stored only with a lifetime of its own: it may well be one reader's way to a log-in page.
+    TemporaryRedirect,
+    Bypass(BypassReason),
+    Failure,
+    /// A refusal of the request that is neither about the reader nor known to pass.
+    ClientError,
+}
+
+impl Meaning {
+    fn of(status: u16) -> Self {
+        match status {
+            200 => Meaning::Page,
+            301 | 308 => Meaning::PermanentRedirect,
+            302 | 303 | 307 => Meaning::TemporaryRedirect,
+            404 | 410 => Meaning::Absent,
+            201..=299 => Meaning::Bypass(BypassReason::NoContent),
+            300 | 305 | 306 | 309..=399 => Meaning::Bypass(BypassReason::Redirect),
+            401 => Meaning::Bypass(BypassReason::Unauthorized),
+            403 => Meaning::Bypass(BypassReason::Forbidden),
+            451 => Meaning::Bypass(BypassReason::LegalReasons),
+            // 304 to a request without a condition makes no sense.
+            304 | 408 | 421 | 425 | 429 => Meaning::Failure,
+            400..=499 => Meaning::ClientError,
+            _ => Meaning::Failure,
         }
-        if !matches!(rendered.status, 301 | 308) {
+    }
+}
+
+/// Why a response is not stored.
+enum NotStored {
+    Bypass(BypassReason),
+    Failure(GateError),
+}
+
+impl Gate<'_> {
+    pub fn judge(&self, rendered: Rendered) -> Verdict {
+        match self.stored(rendered) {
+            Ok(passed) => Verdict::Store(passed),
+            Err(NotStored::Bypass(reason)) => Verdict::Bypass(reason),
+            Err(NotStored::Failure(error)) => Verdict::Failure(error),
+        }
+    }
+
+    fn stored(&self, mut rendered: Rendered) -> Result<Passed, NotStored> {
+        let bypass = |reason| Err(NotStored::Bypass(reason));
+        let failure = |error: GateError| Err(NotStored::Failure(error));
+        let status = rendered.status;
+        let meaning = Meaning::of(status);
+        match meaning {
+            Meaning::Bypass(reason) => return bypass(reason),
+            Meaning::ClientError if !self.has_page => return bypass(BypassReason::ClientError),
+            Meaning::Failure | Meaning::ClientError => return failure(GateError::Status { status }),
+            Meaning::Page | Meaning::Absent | Meaning::PermanentRedirect | Meaning::TemporaryRedirect => {}
+        }
+        let bytes = rendered.body.len() as u64;
+        if bytes > self.max_bytes {
+            return bypass(BypassReason::TooLarge);
+        }
+        if let Some(declared) = rendered.declared_bytes.filter(|declared| *declared != bytes) {
+            return failure(GateError::Truncated { declared, actual: bytes });
+        }
+        // First, where a page is published: an error page with status 200 is rarely cacheable, and
+        // must not take down what the route's own rules protect.
+        if meaning == Meaning::Page && self.has_page {
+            self.check_body(&rendered.body).map_err(NotStored::Failure)?;
+        }
+        let absent = |name: &str| self.is_absent(name);
+        let sharing = origin_response::sharing(&rendered, self.origin_rules, absent).map_err(NotStored::Bypass)?;
+        let life = match meaning {
+            Meaning::TemporaryRedirect if sharing.fresh_s.is_none() => return bypass(BypassReason::Redirect),
+            Meaning::PermanentRedirect | Meaning::TemporaryRedirect => {
+                self.check_redirect(&rendered).map_err(NotStored::Bypass)?;
+                Life::Short
+            }
+            Meaning::Page => {
+                self.check_body(&rendered.body).map_err(NotStored::Failure)?;
+                Life::Route
+            }
+            Meaning::Absent | Meaning::Bypass(_) | Meaning::Failure | Meaning::ClientError => Life::Short,
+        };
+        if !matches!(meaning, Meaning::PermanentRedirect | Meaning::TemporaryRedirect) {
             // Meaningless with another status, and its target was not checked.
             rendered.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("location"));
         }
-        let artifact = Artifact::new(rendered)?;
-        Ok(Passed { artifact, life })
+        let artifact = Artifact::new(rendered).map_err(|error| NotStored::Failure(error.into()))?;
+        Ok(Passed { artifact, life, sharing })
+    }
+
+    /// Whether a request for the stored page never has this header: one that has it is passed.
+    fn is_absent(&self, name: &str) -> bool {
+        FRAGMENT_HEADERS.contains(&name) || self.pass_when.iter().any(|own| own == name)
     }
 
     fn check_body(&self, body: &[u8]) -> Result<(), GateError> {
@@ -190,14 +248,14 @@ impl Gate<'_> {
         }
     }
 
-    fn check_redirect(&self, rendered: &Rendered) -> Result<(), GateError> {
-        let location = values(rendered, "location").next().ok_or(GateError::BadRedirect)?;
-        let path = self.path_within_hosts(location).ok_or(GateError::BadRedirect)?;
+    fn check_redirect(&self, rendered: &Rendered) -> Result<(), BypassReason> {
+        let location = values(rendered, "location").next().ok_or(BypassReason::Redirect)?;
+        let path = self.path_within_hosts(location).ok_or(BypassReason::Redirect)?;
         let path = path.split_once('#').map_or(path, |(path, _)| path);
-        let target = NormalPath::parse(path).map_err(|_| GateError::BadRedirect)?;
+        let target = NormalPath::parse(path).map_err(|_| BypassReason::Redirect)?;
         // Whatever the query: dropped parameters would lead back to this page.
         if target.path() == self.page.path() {
-            return Err(GateError::RedirectLoop);
+            return Err(BypassReason::Redirect);
         }
         Ok(())
     }
@@ -217,61 +275,6 @@ impl Gate<'_> {
             path => Some(path),
         }
     }
-}
-
-fn check_length(rendered: &Rendered, max_bytes: u64) -> Result<(), GateError> {
-    let actual = rendered.body.len() as u64;
-    if actual > max_bytes {
-        return Err(GateError::TooLarge { bytes: actual, allowed: max_bytes });
-    }
-    match rendered.declared_bytes {
-        Some(declared) if declared != actual => Err(GateError::Truncated { declared, actual }),
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn check_shared(rendered: &Rendered) -> Result<(), GateError> {
-    if values(rendered, "set-cookie").next().is_some() {
-        return Err(GateError::SetCookie);
-    }
-    for (header, syntax) in CACHE_CONTROLS {
-        for value in values(rendered, header) {
-            check_cache_control(header, value, syntax)?;
-        }
-    }
-    for header in ["*", "cookie", "authorization"] {
-        if lists(rendered, "vary", header) {
-            return Err(GateError::Varies { header });
-        }
-    }
-    let identity = |value: &str| value.is_empty() || value.eq_ignore_ascii_case("identity");
-    if !values(rendered, "content-encoding").all(|value| identity(value.trim())) {
-        return Err(GateError::Encoded);
-    }
-    Ok(())
-}
-
-fn check_cache_control(header: &'static str, value: &str, syntax: Syntax) -> Result<(), GateError> {
-    let directives = cache_control::directives(value, syntax).ok_or(GateError::BadCacheControl { header })?;
-    for directive in ["private", "no-store"] {
-        if directives.iter().any(|name| name.eq_ignore_ascii_case(directive)) {
-            return Err(GateError::NotShared { directive });
-        }
-    }
-    Ok(())
-}
-
-fn values<'r>(rendered: &'r Rendered, name: &'r str) -> impl Iterator<Item = &'r str> {
-    let named = rendered.headers.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name));
-    named.map(|(_, value)| value.as_str())
-}
-
-/// Whether a comma-separated header names `word`, with or without an argument.
-fn lists(rendered: &Rendered, name: &str, word: &str) -> bool {
-    values(rendered, name).flat_map(|value| value.split(',')).any(|item| {
-        let item = item.split_once('=').map_or(item, |(item, _)| item);
-        item.trim().eq_ignore_ascii_case(word)
-    })
 }
 
 fn contains(body: &[u8], marker: &[u8]) -> bool {

@@ -11,15 +11,40 @@ fn rendered(status: u16, headers: &[(&str, &str)], body: &str) -> Rendered {
     Rendered { status, headers, body, declared_bytes: None }
 }
 
-fn check_with(rules: GateRules, previous_bytes: Option<u64>, response: Rendered) -> Result<Passed, GateError> {
+fn judge_with(rules: GateRules, has_page: bool, previous_bytes: Option<u64>, response: Rendered) -> Verdict {
     let page = CanonicalPath::stored("/products/42?color=red").unwrap();
-    let hosts = ["www.acme.example".to_owned()];
-    let gate = Gate { page: &page, rules: &rules, hosts: &hosts, max_bytes: 100, previous_bytes };
-    gate.check(response)
+    let (hosts, pass_when) = (["www.acme.example".to_owned()], ["x-shop".to_owned()]);
+    let gate = Gate {
+        page: &page,
+        rules: &rules,
+        origin_rules: OriginRules::default(),
+        pass_when: &pass_when,
+        hosts: &hosts,
+        max_bytes: 100,
+        has_page,
+        previous_bytes,
+    };
+    gate.judge(response)
 }
 
-fn check(response: Rendered) -> Result<Passed, GateError> {
-    check_with(GateRules::default(), None, response)
+fn judge(response: Rendered) -> Verdict {
+    judge_with(GateRules::default(), true, None, response)
+}
+
+/// The stored page, or the verdict if it is not stored.
+fn check(response: Rendered) -> Result<Passed, Box<Verdict>> {
+    match judge(response) {
+        Verdict::Store(passed) => Ok(passed),
+        other @ (Verdict::Bypass(_) | Verdict::Failure(_)) => Err(Box::new(other)),
+    }
+}
+
+fn bypass<T>(reason: BypassReason) -> Result<T, Box<Verdict>> {
+    Err(Box::new(Verdict::Bypass(reason)))
+}
+
+fn failure<T>(error: GateError) -> Result<T, Box<Verdict>> {
+    Err(Box::new(Verdict::Failure(error)))
 }
 
 #[test]
@@ -44,38 +69,69 @@ fn not_found_and_gone_pass_with_a_short_life() {
 }
 
 #[test]
-fn every_other_status_keeps_the_last_good_page() {
-    let published = [200, 301, 308, 404, 410];
-    for status in (100..600).filter(|status| !published.contains(status)) {
-        let refused = check(rendered(status, &[("location", "/x")], HTML));
-        assert_eq!(refused, Err(GateError::Status { status }));
-        assert_eq!(refused.unwrap_err().class(), ErrorClass::OriginStatus);
+fn every_status_is_stored_or_a_bypass_or_a_failure() {
+    use BypassReason::*;
+    for status in 100..600 {
+        for has_page in [true, false] {
+            let response = rendered(status, &[("location", "/x")], HTML);
+            let verdict = judge_with(GateRules::default(), has_page, None, response);
+            let expected = match status {
+                200 | 301 | 308 | 404 | 410 => None,
+                201..=299 => Some(NoContent),
+                300..=303 | 305..=399 => Some(Redirect),
+                401 => Some(Unauthorized),
+                403 => Some(Forbidden),
+                451 => Some(LegalReasons),
+                408 | 421 | 425 | 429 => None,
+                400..=499 if !has_page => Some(ClientError),
+                _ => None,
+            };
+            let stored = matches!(status, 200 | 301 | 308 | 404 | 410);
+            match (stored, expected) {
+                (true, _) => assert!(matches!(verdict, Verdict::Store(_)), "{status} {verdict:?}"),
+                (false, Some(reason)) => assert_eq!(verdict, Verdict::Bypass(reason), "{status}"),
+                (false, None) => {
+                    let failure = GateError::Status { status };
+                    assert_eq!(failure.class(), ErrorClass::OriginStatus);
+                    assert_eq!(verdict, Verdict::Failure(failure), "{status}");
+                }
+            }
+        }
     }
 }
 
 #[test]
-fn responses_meant_for_one_reader_are_refused() {
-    use GateError::*;
-    let private = NotShared { directive: "private" };
-    let no_store = NotShared { directive: "no-store" };
+fn temporary_redirect_is_stored_only_with_a_lifetime_of_its_own() {
+    for status in [302, 303, 307] {
+        assert_eq!(check(rendered(status, &[("location", "/login")], "")), bypass(BypassReason::Redirect));
+        let public = [("location", "/de/"), ("cache-control", "s-maxage=60")];
+        let passed = check(rendered(status, &public, "")).unwrap();
+        assert_eq!((passed.life, passed.sharing.fresh_s), (Life::Short, Some(60)));
+        let away = [("location", "https://evil.example/"), ("cache-control", "s-maxage=60")];
+        assert_eq!(check(rendered(status, &away, "")), bypass(BypassReason::Redirect));
+    }
+}
+
+#[test]
+fn responses_meant_for_one_reader_are_a_bypass() {
+    use BypassReason::*;
     let cases = [
         (("Set-Cookie", "a=b"), SetCookie),
         (("set-cookie", ""), SetCookie),
-        (("Cache-Control", "private"), private.clone()),
-        (("Cache-Control", "max-age=60, PRIVATE"), private.clone()),
-        (("Cache-Control", "private=\"set-cookie, x\""), private),
-        (("Cache-Control", "public,no-store"), no_store.clone()),
-        (("CDN-Cache-Control", "no-store"), no_store.clone()),
-        (("Surrogate-Control", "no-store"), no_store),
-        (("Vary", "*"), Varies { header: "*" }),
-        (("Vary", "Accept-Encoding, Cookie"), Varies { header: "cookie" }),
-        (("Vary", "authorization"), Varies { header: "authorization" }),
+        (("Cache-Control", "private"), Private),
+        (("Cache-Control", "max-age=60, PRIVATE"), Private),
+        (("Cache-Control", "private=\"set-cookie, x\""), Private),
+        (("Cache-Control", "public,no-store"), NoStore),
+        (("CDN-Cache-Control", "no-store"), NoStore),
+        (("Surrogate-Control", "no-store"), NoStore),
+        (("Vary", "*"), Vary),
+        (("Vary", "Accept-Encoding, Cookie"), Vary),
+        (("Vary", "authorization"), Vary),
         (("Content-Encoding", "gzip"), Encoded),
     ];
     for status in [200, 404] {
-        for (header, expected) in &cases {
-            let refused = check(rendered(status, &[*header], HTML));
-            assert_eq!(refused.as_ref(), Err(expected), "{header:?}");
+        for (header, reason) in &cases {
+            assert_eq!(check(rendered(status, &[*header], HTML)), bypass(*reason), "{header:?}");
         }
     }
 }
@@ -93,7 +149,7 @@ fn cache_control_that_cannot_be_parsed_counts_as_private() {
         "max-age=\u{fffd}",
     ] {
         let refused = check(rendered(200, &[("Cache-Control", value)], HTML));
-        assert_eq!(refused, Err(GateError::BadCacheControl { header: "cache-control" }), "{value}");
+        assert_eq!(refused, bypass(BypassReason::Private), "{value}");
         let second = check(rendered(200, &[("cache-control", "public"), ("Cache-Control", value)], HTML));
         assert_eq!(second, refused, "{value}");
     }
@@ -101,7 +157,14 @@ fn cache_control_that_cannot_be_parsed_counts_as_private() {
         [("CDN-Cache-Control", "max-age=60; private"), ("Surrogate-Control", "no-store;cdn, max-age=60")]
     {
         let refused = check(rendered(200, &[(name, value)], HTML)).unwrap_err();
-        assert!(matches!(refused, GateError::NotShared { .. }), "{value}: {refused}");
+        assert!(matches!(*refused, Verdict::Bypass(_)), "{value}");
+    }
+}
+
+#[test]
+fn vary_on_headers_that_pass_is_keyed_by_their_absence() {
+    for header in ["RSC, Next-Router-State-Tree, Next-Router-Prefetch", "X-Shop", "Origin, accept-encoding"] {
+        assert!(check(rendered(200, &[("vary", header)], HTML)).is_ok(), "{header}");
     }
 }
 
@@ -115,7 +178,7 @@ fn harmless_headers_pass() {
         ("CDN-Cache-Control", "max-age=60;x=1"),
         ("Surrogate-Control", "max-age=3600+600, content=\"ESI/1.0\";cdn"),
         ("Cache-Control", "public, max-age=60"),
-        ("Cache-Control", "no-cache"),
+        ("Cache-Control", "no-cache, s-maxage=60"),
         ("Cache-Control", "x-private-ish"),
         ("Vary", "Accept-Encoding"),
         ("Content-Encoding", "identity"),
@@ -133,7 +196,8 @@ fn location_without_redirect_is_not_replayed() {
 #[test]
 fn headers_that_cannot_be_replayed_are_refused() {
     let refused = check(rendered(200, &[("content-type", "a\r\nb")], HTML));
-    assert!(matches!(refused, Err(GateError::Headers(HeaderError::BadValue { .. }))));
+    let refused = refused.unwrap_err();
+    assert!(matches!(*refused, Verdict::Failure(GateError::Headers(HeaderError::BadValue { .. }))));
 }
 
 #[test]
@@ -141,7 +205,7 @@ fn wrong_content_length_is_refused() {
     for declared in [17, 19] {
         let mut answer = rendered(200, &[], HTML);
         answer.declared_bytes = Some(declared);
-        assert_eq!(check(answer), Err(GateError::Truncated { declared, actual: 18 }));
+        assert_eq!(check(answer), failure(GateError::Truncated { declared, actual: 18 }));
     }
     let mut honest = rendered(200, &[], HTML);
     honest.declared_bytes = Some(18);
@@ -149,26 +213,27 @@ fn wrong_content_length_is_refused() {
 }
 
 #[test]
-fn empty_and_oversize_bodies_are_refused() {
-    assert_eq!(check(rendered(200, &[], "")), Err(GateError::Empty));
+fn empty_body_is_a_failure_and_an_oversize_one_a_bypass() {
+    assert_eq!(check(rendered(200, &[], "")), failure(GateError::Empty));
     assert!(check(rendered(200, &[], &"x".repeat(100))).is_ok());
-    let too_large = GateError::TooLarge { bytes: 101, allowed: 100 };
-    assert_eq!(check(rendered(200, &[], &"x".repeat(101))), Err(too_large.clone()));
-    assert_eq!(check(rendered(404, &[], &"x".repeat(101))), Err(too_large));
+    for status in [200, 404] {
+        assert_eq!(check(rendered(status, &[], &"x".repeat(101))), bypass(BypassReason::TooLarge));
+    }
 }
 
 #[test]
 fn route_rules_hold_for_pages_and_not_for_missing_ones() {
     let rules = || GateRules { min_bytes: 10, max_shrink: Some(0.5), must_contain: Some("</html>".into()) };
-    let judge = |body, previous| check_with(rules(), previous, rendered(200, &[], body));
-    assert!(judge(HTML, Some(36)).is_ok());
-    assert!(judge(HTML, None).is_ok());
-    assert!(judge("x </html>!", None).is_ok());
-    let shrunk = GateError::Shrunk { bytes: 18, previous_bytes: 37 };
-    assert_eq!(judge(HTML, Some(37)), Err(shrunk));
-    assert_eq!(judge("short", None), Err(GateError::TooSmall { bytes: 5, min_bytes: 10 }));
-    assert_eq!(judge("<html>cut off in the mid", None), Err(GateError::MarkerMissing));
-    assert!(check_with(rules(), Some(90), rendered(404, &[], "no")).is_ok());
+    let judge = |body, previous| judge_with(rules(), true, previous, rendered(200, &[], body));
+    let passes = |verdict| matches!(verdict, Verdict::Store(_));
+    assert!(passes(judge(HTML, Some(36))));
+    assert!(passes(judge(HTML, None)));
+    assert!(passes(judge("x </html>!", None)));
+    let fails = |body, previous, error| assert_eq!(judge(body, previous), Verdict::Failure(error));
+    fails(HTML, Some(37), GateError::Shrunk { bytes: 18, previous_bytes: 37 });
+    fails("short", None, GateError::TooSmall { bytes: 5, min_bytes: 10 });
+    fails("<html>cut off in the mid", None, GateError::MarkerMissing);
+    assert!(passes(judge_with(rules(), true, Some(90), rendered(404, &[], "no"))));
 }
 
 #[test]
@@ -190,7 +255,7 @@ fn permanent_redirect_within_the_site_passes_with_a_short_life() {
 }
 
 #[test]
-fn redirect_out_of_the_site_is_refused() {
+fn redirect_out_of_the_site_is_a_bypass() {
     for location in [
         "",
         "products",
@@ -205,13 +270,13 @@ fn redirect_out_of_the_site_is_refused() {
         "/a/../b",
     ] {
         let refused = check(rendered(301, &[("location", location)], ""));
-        assert_eq!(refused, Err(GateError::BadRedirect), "{location}");
+        assert_eq!(refused, bypass(BypassReason::Redirect), "{location}");
     }
-    assert_eq!(check(rendered(301, &[], "")), Err(GateError::BadRedirect));
+    assert_eq!(check(rendered(301, &[], "")), bypass(BypassReason::Redirect));
 }
 
 #[test]
-fn redirect_to_the_page_itself_is_refused() {
+fn redirect_to_the_page_itself_is_a_bypass() {
     for location in [
         "/products/42",
         "/products/42?color=red",
@@ -220,7 +285,7 @@ fn redirect_to_the_page_itself_is_refused() {
         "https://www.acme.example/products/42?color=red",
     ] {
         let refused = check(rendered(308, &[("location", location)], ""));
-        assert_eq!(refused, Err(GateError::RedirectLoop), "{location}");
+        assert_eq!(refused, bypass(BypassReason::Redirect), "{location}");
     }
 }
 
@@ -241,13 +306,13 @@ proptest! {
     }
 
     #[test]
-    fn passed_response_has_only_listed_headers(
+    fn passed_response_has_no_header_that_is_not_stored(
         names in prop::collection::vec("[A-Za-z-]{1,20}|content-type|x-robots-tag|link", 0..6),
     ) {
         let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v")).collect();
         if let Ok(passed) = check(rendered(200, &headers, HTML)) {
             for (name, _) in passed.artifact.headers() {
-                prop_assert!(crate::domain::headers::STORED.contains(&name.as_str()));
+                prop_assert!(crate::domain::headers::is_stored(name));
             }
         }
     }

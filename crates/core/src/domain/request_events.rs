@@ -27,6 +27,8 @@ pub enum Stage {
     Unchanged = 61,
     /// Another request's version covers this one.
     Covered = 62,
+    /// A version without a body was published: the origin answers each reader.
+    Bypassed = 63,
     Failed = 70,
     /// The claim was given back; the attempt does not count.
     GivenBack = 80,
@@ -36,7 +38,7 @@ pub enum Stage {
 
 impl Stage {
     /// In ascending order.
-    pub const ALL: [Stage; 13] = [
+    pub const ALL: [Stage; 14] = [
         Stage::Received,
         Stage::Claimed,
         Stage::Leased,
@@ -47,6 +49,7 @@ impl Stage {
         Stage::Committed,
         Stage::Unchanged,
         Stage::Covered,
+        Stage::Bypassed,
         Stage::Failed,
         Stage::GivenBack,
         Stage::Rejected,
@@ -70,6 +73,7 @@ impl Stage {
             Stage::Committed => "committed",
             Stage::Unchanged => "unchanged",
             Stage::Covered => "covered",
+            Stage::Bypassed => "bypassed",
             Stage::Failed => "failed",
             Stage::GivenBack => "given_back",
             Stage::Rejected => "rejected",

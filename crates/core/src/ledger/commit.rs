@@ -4,13 +4,15 @@ use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 
 use super::acquire::Renewal;
 use super::errors::{Cancelled, LedgerError, Reason};
-use super::expressions::{ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, LEASE_HELD, PK, SK, name};
+use super::expressions::{
+    ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, COUNT_WITHDRAWAL, LEASE_HELD, PK, SK, WITHDRAWALS_LEFT, name,
+};
 use super::meta_condition::Seen;
 use super::rows::{self, Item, n, s};
 use super::transaction::{delete_operation, put_operation, update_operation};
 use super::{Claim, Ledger};
 use crate::branches::{Branch, reached};
-use crate::domain::keys::{HEALTH, LOCK, META};
+use crate::domain::keys::{HEALTH, LOCK, META, withdrawn_sk};
 use crate::domain::lease::Lease;
 use crate::domain::page::{Meta, ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
@@ -26,6 +28,8 @@ pub enum Commit {
     LostLease(Rights),
     /// Another worker took the request over.
     LostClaim(Rights),
+    /// The origin has taken down as many pages of the tenant as it may for now.
+    TooManyWithdrawals(Rights),
     /// Whether it was applied is not known, and it may still be applied until the rights are given
     /// up.
     Unknown(Rights, LedgerError),
@@ -50,7 +54,24 @@ pub struct Publication {
     pub clear_failures: bool,
     /// The content did not change.
     pub unchanged: bool,
+    /// The version takes a published page down, which is counted.
+    pub withdrawal: Option<Withdrawal>,
 }
+
+/// What is counted of a withdrawal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withdrawal {
+    /// The beginning of the ten minutes in which it is counted.
+    pub from_ms: u64,
+    /// How many the tenant may have in them.
+    pub limit: u32,
+}
+
+/// The time in which withdrawals are counted together.
+pub const WITHDRAWAL_WINDOW_MS: u64 = 600_000;
+
+/// How long the count stays after its window, for an operator to read.
+const WITHDRAWALS_KEPT_SECONDS: u64 = 86_400;
 
 const COMMITTING: &str = "committing META, REQ and LOCK";
 
@@ -58,11 +79,14 @@ const COMMITTING: &str = "committing META, REQ and LOCK";
 const META_AT: usize = 0;
 const LOCK_AT: usize = 1;
 const REQ_AT: usize = 2;
+/// Only of a withdrawal.
+const WITHDRAWAL_AT: usize = 3;
 
 impl Ledger {
     /// Publishes the version and releases the lease atomically, on condition that META is what
     /// lookup saw (I2), that the claim is still ours (I3) and that the lease is. A lease that has
-    /// only expired is revived once by its own token.
+    /// only expired is revived once by its own token. A withdrawal is counted in the same
+    /// transaction, on condition that the tenant has some left.
     pub async fn commit(
         &self,
         claim: Claim,
@@ -111,6 +135,10 @@ impl Ledger {
                 Some(Reason::ConditionFailed(Some(item))) => is_my_lock(item, &lease),
                 Some(Reason::ConditionFailed(None) | Reason::Fine) | None => false,
             };
+            let lease_held = !matches!(reasons.get(LOCK_AT), Some(Reason::ConditionFailed(_)));
+            if lease_held && matches!(reasons.get(WITHDRAWAL_AT), Some(Reason::ConditionFailed(_))) {
+                return Ok(Commit::TooManyWithdrawals(Rights { claim, lease }));
+            }
             // No other worker took it after it expired: one more try, with the same condition on
             // META.
             if !only_expired || revived {
@@ -143,6 +171,9 @@ impl Ledger {
             self.spend_lease(lease)?,
             self.complete(claim, publication)?,
         ];
+        if let Some(withdrawal) = &publication.withdrawal {
+            operations.push(self.count_withdrawal(lease.page(), withdrawal)?);
+        }
         if publication.clear_failures {
             operations.push(self.clear_failures(lease.page())?);
         }
@@ -195,7 +226,11 @@ impl Ledger {
     fn complete(&self, claim: &Claim, publication: &Publication) -> Result<TransactWriteItem, LedgerError> {
         // On a copy: if the transaction is refused, the claim's events must not contain the commit.
         let mut events = claim.events.clone();
-        let stage = if publication.unchanged { Stage::Unchanged } else { Stage::Committed };
+        let stage = match (&publication.meta.bypass, publication.unchanged) {
+            (Some(_), _) => Stage::Bypassed,
+            (None, true) => Stage::Unchanged,
+            (None, false) => Stage::Committed,
+        };
         claim.note(&mut events, stage, self.now_ms());
         let update = self
             .update(&claim.pk, &claim.sk, COMPLETE)
@@ -212,6 +247,18 @@ impl Ledger {
 
     fn clear_failures(&self, page: &PageKey) -> Result<TransactWriteItem, LedgerError> {
         let update = self.update(&self.pk(page), HEALTH, CLEAR_FAILURES);
+        update_operation(update.expression_attribute_names("#ttl", name::TTL))
+    }
+
+    fn count_withdrawal(&self, page: &PageKey, withdrawal: &Withdrawal) -> Result<TransactWriteItem, LedgerError> {
+        let ttl = seconds::floor(withdrawal.from_ms) + WITHDRAWALS_KEPT_SECONDS;
+        let update = self
+            .update(&page.tenant().inval_pk(), &withdrawn_sk(withdrawal.from_ms), COUNT_WITHDRAWAL)
+            .condition_expression(WITHDRAWALS_LEFT)
+            .expression_attribute_names("#ttl", name::TTL)
+            .expression_attribute_values(":one", n(1u64))
+            .expression_attribute_values(":limit", n(u64::from(withdrawal.limit)))
+            .expression_attribute_values(":ttl", n(ttl));
         update_operation(update)
     }
 

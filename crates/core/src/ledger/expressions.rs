@@ -32,6 +32,12 @@ pub(crate) mod name {
     pub(crate) const PATH: &str = "path";
     pub(crate) const DEPLOY: &str = "deploy";
     pub(crate) const TOMBSTONE: &str = "tombstone";
+    pub(crate) const SHOWN_SINCE: &str = "shown_since";
+    pub(crate) const MAX_STALE_SECONDS: &str = "max_stale_seconds";
+    pub(crate) const MUST_REVALIDATE: &str = "must_revalidate";
+    pub(crate) const BYPASS_REASON: &str = "bypass_reason";
+    pub(crate) const CHECK_AT_MS: &str = "check_at_ms";
+    pub(crate) const CHECK_AFTER_SECONDS: &str = "check_after_seconds";
     pub(crate) const PENDING_NOTIFICATION: &str = "pending_notification";
 
     pub(crate) const OWNER: &str = "owner";
@@ -143,12 +149,22 @@ pub(crate) const PROLONG: &str = "SET lease_expires_at = :until, #ttl = :ttl";
 pub(crate) const COMPLETE: &str = "SET #status = :completed, result_s3_key = :key, events = :events";
 
 /// A success ends the cooldown. Pin and watermark stay.
-pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms";
+pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms, #ttl";
+
+/// One more page that the origin took down.
+pub(crate) const COUNT_WITHDRAWAL: &str = "SET #ttl = :ttl ADD withdrawals :one";
+
+/// Fewer than that were taken down in these ten minutes. In the withdrawing transaction itself, so
+/// that many workers together cannot exceed it.
+pub(crate) const WITHDRAWALS_LEFT: &str = "attribute_not_exists(withdrawals) OR withdrawals < :limit";
 
 /// The attempt failed; the next delivery may take the record over.
 pub(crate) const FAIL: &str = "SET #status = :failed, error_class = :class, events = :events";
 
 pub(crate) const COOL_DOWN: &str = "SET failures = :failures, next_attempt_ms = :next";
+
+/// As [`COOL_DOWN`], for a page that does not exist: invented addresses leave nothing behind.
+pub(crate) const COOL_DOWN_FOR_A_WHILE: &str = "SET failures = :failures, next_attempt_ms = :next, #ttl = :ttl";
 
 pub(crate) const RAISE_PATH_WATERMARK: &str = "SET path_watermark_ms = :at";
 
@@ -167,7 +183,7 @@ pub(crate) const RECORD_WANTED: &str = "SET wanted_at_ms = :sent";
 /// Of a tag, a prefix or the epoch.
 pub(crate) const RAISE_WATERMARK: &str = "SET watermark_ms = :at";
 
-pub(crate) const PIN: &str = "SET pinned_at_ms = :at";
+pub(crate) const PIN: &str = "SET pinned_at_ms = :at REMOVE #ttl";
 
 /// The watermark makes the page stale, so that changes during the pin are regenerated even if no
 /// further request is enqueued.

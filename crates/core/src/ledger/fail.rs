@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use super::claim::given_back_values;
 use super::commit::Rights;
 use super::errors::{LedgerError, Reason};
-use super::expressions::{CLAIM_MINE, COOL_DOWN, FAIL, GIVE_BACK, LEASE_MINE, name};
+use super::expressions::{CLAIM_MINE, COOL_DOWN, COOL_DOWN_FOR_A_WHILE, FAIL, GIVE_BACK, LEASE_MINE, name};
 use super::rows::{self, n, s};
 use super::transaction::{Transaction, delete_operation, update_operation};
 use super::{Claim, Ledger};
@@ -29,11 +29,19 @@ impl Ledger {
     /// Records the failure, starts the page's cooldown and releases the lease, in one transaction.
     /// If claim or lease was taken over, only the other half is written: an overtaken worker
     /// changes nothing that belongs to its successor (I5).
-    pub async fn fail(&self, rights: Rights, class: ErrorClass, health: Health) -> Result<(), LedgerError> {
+    ///
+    /// With `health_ttl` the page's health may be deleted from that second on.
+    pub async fn fail(
+        &self,
+        rights: Rights,
+        class: ErrorClass,
+        health: Health,
+        health_ttl: Option<u64>,
+    ) -> Result<(), LedgerError> {
         let Rights { mut claim, lease } = rights;
         claim.reached(Stage::Failed, self.now_ms());
-        let whole =
-            vec![self.record_failure(&claim, class)?, self.drop_lease(&lease)?, self.cool_down(lease.page(), &health)?];
+        let cooldown = self.cool_down(lease.page(), &health, health_ttl)?;
+        let whole = vec![self.record_failure(&claim, class)?, self.drop_lease(&lease)?, cooldown];
         let halves = [vec![self.record_failure(&claim, class)?], vec![self.drop_lease(&lease)?]];
         self.whole_or_half("recording a failure in REQ and HEALTH", whole, halves, FAILED).await
     }
@@ -103,9 +111,16 @@ impl Ledger {
         delete_operation(delete)
     }
 
-    fn cool_down(&self, page: &PageKey, health: &Health) -> Result<TransactWriteItem, LedgerError> {
-        let update = self
-            .update(&self.pk(page), HEALTH, COOL_DOWN)
+    fn cool_down(&self, page: &PageKey, health: &Health, ttl: Option<u64>) -> Result<TransactWriteItem, LedgerError> {
+        let pk = self.pk(page);
+        let update = match ttl {
+            None => self.update(&pk, HEALTH, COOL_DOWN),
+            Some(ttl) => self
+                .update(&pk, HEALTH, COOL_DOWN_FOR_A_WHILE)
+                .expression_attribute_names("#ttl", name::TTL)
+                .expression_attribute_values(":ttl", n(ttl)),
+        };
+        let update = update
             .expression_attribute_values(":failures", n(u64::from(health.failures)))
             .expression_attribute_values(":next", n(health.next_attempt_ms.unwrap_or_default()));
         update_operation(update)

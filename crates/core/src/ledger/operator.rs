@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use super::Ledger;
 use super::acquire::Acquire;
 use super::errors::{Cancelled, LedgerError, Reason, in_row, unfinished};
-use super::expressions::{PATH_WATERMARK_STAYS, PIN, UNPIN};
+use super::expressions::{PATH_WATERMARK_STAYS, PIN, UNPIN, name};
 use super::meta_condition::Seen;
 use super::rows::{self, n};
 use super::transaction::update_operation;
@@ -92,8 +92,10 @@ impl Ledger {
         };
         let seen = Seen::of(Some(&meta));
         let version = seen.next_version(meta.source_ms.unwrap_or_default(), random::number());
+        let previous = meta.clone();
         let mut meta = change(carried_whole(meta));
         meta.version = Some(version);
+        meta.shown_since = Meta::shown_since_after(Some(&previous), &meta);
         // A foreign writer's ttl would let DynamoDB delete the operator's version.
         meta.ttl = None;
         let operations = vec![
@@ -126,7 +128,10 @@ impl Ledger {
     fn write_pin(&self, page: &PageKey, pin: Pin) -> Result<TransactWriteItem, LedgerError> {
         let pk = self.pk(page);
         let update = match pin {
-            Pin::Set { at_ms } => self.update(&pk, HEALTH, PIN).expression_attribute_values(":at", n(at_ms)),
+            Pin::Set { at_ms } => self
+                .update(&pk, HEALTH, PIN)
+                .expression_attribute_names("#ttl", name::TTL)
+                .expression_attribute_values(":at", n(at_ms)),
             Pin::Lift { watermark_ms } => self
                 .update(&pk, HEALTH, UNPIN)
                 .condition_expression(PATH_WATERMARK_STAYS)
@@ -160,9 +165,15 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         body_digest: Some(kept.body_digest),
         artifact_digest: Some(kept.artifact_digest),
         body_bytes: Some(kept.body_bytes),
+        // Not META's own: a bypass has a life of zero and perhaps other tags.
+        revalidate_seconds: kept.revalidate_seconds.unwrap_or(meta.revalidate_seconds).max(1),
+        max_stale_seconds: kept.max_stale_seconds,
+        must_revalidate: kept.must_revalidate,
+        tags: kept.tags,
         deploy: Some(kept.deploy),
         current_sk: Some(kept.version.sk()),
         tombstone: false,
+        bypass: None,
         pending_notification: Some(ANY_REQUEST.to_owned()),
         ..meta
     }
@@ -183,6 +194,7 @@ fn tombstone(meta: Meta, now_ms: u64) -> Meta {
         artifact_digest: None,
         body_bytes: None,
         current_sk: None,
+        bypass: None,
         tombstone: true,
         pending_notification: Some(ANY_REQUEST.to_owned()),
         ..meta

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::expressions::name;
+use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::Digest;
 use crate::domain::health::Health;
 use crate::domain::outcome::ErrorClass;
@@ -19,8 +20,11 @@ use crate::domain::version::Version;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// The layout of our own attributes. A worker does not touch rows of a newer layout.
-pub(crate) const SCHEMA: u64 = 1;
+/// The newest layout of our own attributes. A worker does not touch rows of a newer one.
+pub(crate) const SCHEMA: u64 = 2;
+
+/// The layout of rows with a body, which older versions can read too.
+const SCHEMA_WITH_BODY: u64 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RowError {
@@ -146,9 +150,23 @@ pub(crate) fn meta(item: &Item) -> Result<Meta, RowError> {
         deploy: row.number(name::DEPLOY)?,
         current_sk: row.text(name::CURRENT_SK)?,
         pointer: false,
+        max_stale_seconds: row.number(name::MAX_STALE_SECONDS)?,
+        must_revalidate: row.flag(name::MUST_REVALIDATE)?,
         tombstone: row.flag(name::TOMBSTONE)?,
+        bypass: bypass(&row)?,
+        shown_since: row.parsed(name::SHOWN_SINCE, |text| text.parse().ok())?,
         pending_notification: row.text(name::PENDING_NOTIFICATION)?,
     })
+}
+
+fn bypass(row: &Reader<'_>) -> Result<Option<Bypass>, RowError> {
+    let Some(word) = row.text(name::BYPASS_REASON)? else { return Ok(None) };
+    Ok(Some(Bypass {
+        // A reason of a newer version still means that nothing is stored.
+        reason: BypassReason::parse(&word).unwrap_or(BypassReason::Private),
+        check_at_ms: row.needed(name::CHECK_AT_MS, row.number(name::CHECK_AT_MS)?)?,
+        check_after_s: row.needed(name::CHECK_AFTER_SECONDS, row.number(name::CHECK_AFTER_SECONDS)?)?,
+    }))
 }
 
 /// The sort key that META points at if it does not carry the published version itself: some foreign
@@ -192,8 +210,11 @@ pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, 
 pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<AttributeValue>)> {
     let list = |values: Vec<AttributeValue>| (!values.is_empty()).then_some(AttributeValue::L(values));
     let flag = |on: bool| on.then_some(AttributeValue::Bool(true));
+    let bypass = meta.bypass.as_ref();
+    // An older version would take a bypass for a page whose body is lost.
+    let schema = if bypass.is_some() { SCHEMA } else { SCHEMA_WITH_BODY };
     vec![
-        (name::SCHEMA, Some(n(SCHEMA))),
+        (name::SCHEMA, Some(n(schema))),
         (name::S3_KEY, Some(s(&meta.s3_key))),
         (name::GENERATED_AT, Some(n(meta.generated_at))),
         (name::REVALIDATE_SECONDS, Some(n(meta.revalidate_seconds))),
@@ -208,10 +229,16 @@ pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<Attribut
         (name::BODY_DIGEST, meta.body_digest.map(|digest| s(digest.to_string()))),
         (name::ARTIFACT_DIGEST, meta.artifact_digest.map(|digest| s(digest.to_string()))),
         (name::BODY_BYTES, meta.body_bytes.map(n)),
+        (name::MAX_STALE_SECONDS, meta.max_stale_seconds.map(n)),
+        (name::MUST_REVALIDATE, flag(meta.must_revalidate)),
+        (name::BYPASS_REASON, bypass.map(|bypass| s(bypass.reason.as_str()))),
+        (name::CHECK_AT_MS, bypass.map(|bypass| n(bypass.check_at_ms))),
+        (name::CHECK_AFTER_SECONDS, bypass.map(|bypass| n(bypass.check_after_s))),
         (name::TAGS, list(meta.tags.iter().map(|tag| s(tag.as_str())).collect())),
         (name::DEPLOY, meta.deploy.map(n)),
         (name::CURRENT_SK, meta.current_sk.as_ref().map(s)),
         (name::TOMBSTONE, flag(meta.tombstone)),
+        (name::SHOWN_SINCE, meta.shown_since.map(|version| s(version.to_string()))),
         (name::PENDING_NOTIFICATION, meta.pending_notification.as_ref().map(s)),
     ]
 }
@@ -287,6 +314,9 @@ pub(crate) fn version_item(meta: &Meta) -> Item {
         name::BODY_DIGEST,
         name::ARTIFACT_DIGEST,
         name::BODY_BYTES,
+        name::REVALIDATE_SECONDS,
+        name::MAX_STALE_SECONDS,
+        name::MUST_REVALIDATE,
         name::TAGS,
         name::DEPLOY,
         name::SCHEMA,
@@ -311,6 +341,10 @@ pub(crate) fn version(item: &Item) -> Result<VersionRow, RowError> {
         body_digest: row.needed(name::BODY_DIGEST, row.parsed(name::BODY_DIGEST, Digest::parse)?)?,
         artifact_digest: row.needed(name::ARTIFACT_DIGEST, row.parsed(name::ARTIFACT_DIGEST, Digest::parse)?)?,
         body_bytes: needed_number(name::BODY_BYTES)?,
+        revalidate_seconds: row.number(name::REVALIDATE_SECONDS)?,
+        max_stale_seconds: row.number(name::MAX_STALE_SECONDS)?,
+        must_revalidate: row.flag(name::MUST_REVALIDATE)?,
+        tags: row.list(name::TAGS, |value| Tag::parse(value.as_s().ok()?).ok())?,
         deploy: needed_number(name::DEPLOY)?,
     })
 }

@@ -14,6 +14,8 @@ use crate::domain::version::Version;
 /// Rules and filter policies match on these two.
 const SOURCE: &str = "everfresh";
 const PAGE_REGENERATED: &str = "Page Regenerated";
+/// The page was taken down: by its origin, which does not let it be stored, or by an operator.
+const PAGE_WITHDRAWN: &str = "Page Withdrawn";
 
 #[derive(Clone, Debug)]
 pub(super) enum Events {
@@ -48,9 +50,10 @@ impl Events {
         id: &str,
     ) -> Result<(), NotifyError> {
         let detail = detail(page, version, meta, id).to_string();
+        let detail_type = if meta.has_body() { PAGE_REGENERATED } else { PAGE_WITHDRAWN };
         match self {
-            Self::Bus { eventbridge, arn } => put(eventbridge, arn, detail).await,
-            Self::Topic { sns, arn } => publish(sns, arn, detail, page, id).await,
+            Self::Bus { eventbridge, arn } => put(eventbridge, arn, detail_type, detail).await,
+            Self::Topic { sns, arn } => publish(sns, arn, detail_type, detail, page, id).await,
         }
         .map_err(|source| NotifyError { target: self.arn().to_owned(), source })
     }
@@ -63,7 +66,7 @@ impl Events {
 }
 
 fn detail(page: &PageKey, version: &Version, meta: &Meta, id: &str) -> Value {
-    json!({
+    let mut detail = json!({
         "id": id,
         "tenant": page.tenant().as_str(),
         "path": page.path().as_str(),
@@ -72,14 +75,23 @@ fn detail(page: &PageKey, version: &Version, meta: &Meta, id: &str) -> Value {
         "etag": meta.etag,
         "tags": meta.tags.iter().map(|tag| tag.as_str()).collect::<Vec<_>>(),
         "generated_at": meta.generated_at,
-    })
+    });
+    if let Some(bypass) = &meta.bypass {
+        detail["bypass"] = bypass.reason.as_str().into();
+    }
+    detail
 }
 
-async fn put(eventbridge: &aws_sdk_eventbridge::Client, arn: &str, detail: String) -> Result<(), AwsError> {
+async fn put(
+    eventbridge: &aws_sdk_eventbridge::Client,
+    arn: &str,
+    detail_type: &str,
+    detail: String,
+) -> Result<(), AwsError> {
     let entry = PutEventsRequestEntry::builder()
         .event_bus_name(arn)
         .source(SOURCE)
-        .detail_type(PAGE_REGENERATED)
+        .detail_type(detail_type)
         .detail(detail)
         .build();
     let put = eventbridge.put_events().entries(entry).send().await;
@@ -95,6 +107,7 @@ async fn put(eventbridge: &aws_sdk_eventbridge::Client, arn: &str, detail: Strin
 async fn publish(
     sns: &aws_sdk_sns::Client,
     arn: &str,
+    detail_type: &str,
     detail: String,
     page: &PageKey,
     id: &str,
@@ -108,7 +121,7 @@ async fn publish(
         .topic_arn(arn)
         .message(detail)
         .message_attributes("source", attribute(SOURCE)?)
-        .message_attributes("detail-type", attribute(PAGE_REGENERATED)?)
+        .message_attributes("detail-type", attribute(detail_type)?)
         .message_attributes("tenant", attribute(page.tenant().as_str())?)
         .message_attributes("id", attribute(id)?);
     if arn.ends_with(".fifo") {

@@ -9,12 +9,23 @@ pub struct NotifierSettings {
     /// `EVERFRESH_CDN_DISTRIBUTION`: the CloudFront distribution in which pages are invalidated;
     /// empty for none.
     pub distribution: Option<String>,
+    /// `EVERFRESH_CDN_INVALIDATE`: whether the distribution is notified of every published version
+    /// (`all`), or only if a page is taken down, purged or rolled back (`withdrawals`).
+    pub invalidate: Invalidate,
     /// Whether responses carry cache tags: true if `EVERFRESH_TAG_HEADER` is set, which the serving
     /// function must have too. Otherwise pages are invalidated by path, as Everfresh spells it, and
     /// tags not at all.
     pub by_tag: bool,
     /// `EVERFRESH_EVENT_TARGET`: the ARN of an EventBridge bus or of an SNS topic; empty for none.
     pub event_target: Option<EventTarget>,
+}
+
+/// Of which versions the CDN is notified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Invalidate {
+    #[default]
+    All,
+    Withdrawals,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +42,14 @@ impl NotifierSettings {
         let event_target = target.map(|arn| EventTarget::parse(&arn).ok_or_else(not_a_target)).transpose()?;
         Ok(Self {
             distribution: variables.set("EVERFRESH_CDN_DISTRIBUTION"),
+            invalidate: match variables.set("EVERFRESH_CDN_INVALIDATE").as_deref() {
+                None | Some("all") => Invalidate::All,
+                Some("withdrawals") => Invalidate::Withdrawals,
+                Some(_) => {
+                    let why = "must be all or withdrawals".to_owned();
+                    return Err(SettingsError::Invalid { variable: "EVERFRESH_CDN_INVALIDATE", why });
+                }
+            },
             by_tag: variables.set("EVERFRESH_TAG_HEADER").is_some(),
             event_target,
         })

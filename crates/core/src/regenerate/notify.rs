@@ -76,20 +76,22 @@ enum Pending {
 }
 
 impl Regenerator {
-    /// The mark for the next version. Unchanged content needs no notification, unless the previous
+    /// The mark for the next version. Without news no notification is needed, unless the previous
     /// one is still pending.
     pub(super) fn pending_notification(
         &self,
         job: &Job<'_>,
         previous: Option<&Meta>,
-        unchanged: bool,
+        next: &Meta,
+        news: bool,
     ) -> Option<String> {
         let pending = previous.and_then(|meta| meta.pending_notification.clone());
         if !self.notifier.is_configured() {
             // A worker with another configuration may be able to send it.
             return pending;
         }
-        (!unchanged || pending.is_some()).then(|| job.request.key.as_str().to_owned())
+        let notify = news && self.notifier.is_notified_of(next);
+        (notify || pending.is_some()).then(|| job.request.key.as_str().to_owned())
     }
 
     /// Sends the notification of the published version, if one is pending and falls to this
@@ -128,7 +130,8 @@ impl Regenerator {
         if !waits || matches!(outcome, Outcome::Failed { .. }) {
             return Ok(outcome);
         }
-        let published = matches!(outcome, Outcome::Committed { .. } | Outcome::Unchanged { .. });
+        let published =
+            matches!(outcome, Outcome::Committed { .. } | Outcome::Unchanged { .. } | Outcome::Bypassed { .. });
         Ok(busy(Busy::NotificationPending { published }))
     }
 

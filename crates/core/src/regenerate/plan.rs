@@ -97,7 +97,9 @@ impl Regenerator {
         let published_ms = state.meta.as_ref().and_then(|meta| self.published_ms(meta));
         let invalidated = matches!(
             judged.freshness,
-            Freshness::Stale { why: Why::Invalidated } | Freshness::Expired { why: Why::Invalidated }
+            Freshness::Stale { why: Why::Invalidated }
+                | Freshness::Expired { why: Why::Invalidated }
+                | Freshness::Bypass { due: Some(Why::Invalidated) }
         );
         let watermark_ms = state.health.path_watermark_ms.max(judged.invalidations.watermark_ms);
         let changed_ms = job.newest_changed_ms.max(watermark_ms.filter(|_| invalidated));
@@ -131,7 +133,7 @@ impl Regenerator {
         let freshness = freshness(meta, &state.health, &invalidations, &policy, now_ms);
         let query = CoverageQuery { reason: job.request.reason, sent_ms: job.sent_ms };
         // A version whose body is lost covers no request.
-        let bodiless = |meta: &Meta| !meta.tombstone && job.missing_objects.contains(&meta.s3_key.as_str());
+        let bodiless = |meta: &Meta| meta.has_body() && job.missing_objects.contains(&meta.s3_key.as_str());
         let coverage = match meta {
             Some(meta) if bodiless(meta) => {
                 reached(Branch::BodyLost);

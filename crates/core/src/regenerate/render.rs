@@ -9,13 +9,21 @@ use super::{Job, PageState, Regenerator};
 use crate::branches::{Branch, reached};
 use crate::domain::artifact::Rendered;
 use crate::domain::outcome::ErrorClass;
-use crate::domain::publish_gate::{Gate, Passed};
+use crate::domain::page::Meta;
+use crate::domain::publish_gate::{Gate, Verdict};
 use crate::domain::scrub;
-use crate::render::RenderRequest;
+use crate::render::{RenderFailure, RenderRequest};
+
+/// What the origin answered.
+pub(super) enum Answer {
+    Whole(Rendered),
+    /// Larger than any page: it was not read to its end.
+    TooLarge,
+}
 
 impl Regenerator {
     /// Renders within the deadline. A panic of the renderer is a failure of this page alone.
-    pub(super) async fn render(&self, job: &Job<'_>, no_cache: bool) -> Result<Rendered, ErrorClass> {
+    pub(super) async fn render(&self, job: &Job<'_>, no_cache: bool) -> Result<Answer, ErrorClass> {
         let page = &job.resolved.page;
         let time = Duration::from_millis(self.render_time_ms(job));
         let request = RenderRequest {
@@ -28,7 +36,8 @@ impl Regenerator {
         };
         let render = AssertUnwindSafe(self.renderer.render(request)).catch_unwind();
         match tokio::time::timeout(time, render).await {
-            Ok(Ok(Ok(rendered))) => Ok(rendered),
+            Ok(Ok(Ok(rendered))) => Ok(Answer::Whole(rendered)),
+            Ok(Ok(Err(RenderFailure::TooLarge { .. }))) => Ok(Answer::TooLarge),
             Ok(Ok(Err(failure))) => {
                 reached(Branch::RenderFailed);
                 let error = scrub::without_values(&chain(&failure), page.path().as_str());
@@ -59,22 +68,37 @@ impl Regenerator {
         }
     }
 
-    pub(super) fn gate(&self, job: &Job<'_>, state: &PageState, rendered: Rendered) -> Result<Passed, ErrorClass> {
-        let page = &job.resolved.page;
-        let previous = state.meta.as_ref().filter(|meta| meta.status == Some(200));
+    pub(super) fn judge_answer(&self, job: &Job<'_>, state: &PageState, rendered: Rendered) -> Verdict {
+        let (page, route) = (&job.resolved.page, job.resolved.route);
+        let previous = state.meta.as_ref();
         let gate = Gate {
             page: page.path(),
-            rules: &job.resolved.route.gate,
+            rules: &route.gate,
+            origin_rules: route.origin_rules,
+            pass_when: &route.pass_when,
             hosts: &job.tenant.hosts,
             max_bytes: self.settings.max_body_bytes,
-            previous_bytes: previous.and_then(|meta| meta.body_bytes),
+            has_page: previous.is_some_and(Meta::has_body),
+            previous_bytes: previous
+                .filter(|meta| meta.bypass.is_some() || meta.status == Some(200))
+                .and_then(|meta| meta.body_bytes),
         };
-        gate.check(rendered).map_err(|refusal| {
-            reached(Branch::GateRefused);
-            let page = page.logged();
-            tracing::warn!(%page, %refusal, "publish gate refused the render of {page}, nothing was published: {refusal}");
-            refusal.class()
-        })
+        let status = rendered.status;
+        let verdict = gate.judge(rendered);
+        match &verdict {
+            Verdict::Store(_) => {}
+            Verdict::Bypass(reason) => {
+                reached(Branch::AnswerBypassed);
+                let (page, reason) = (page.logged(), reason.as_str());
+                tracing::info!(%page, status, reason, "the origin's answer for {page} is not stored ({reason}): readers are passed to the origin");
+            }
+            Verdict::Failure(refusal) => {
+                reached(Branch::GateRefused);
+                let page = page.logged();
+                tracing::warn!(%page, status, %refusal, "publish gate refused the render of {page}, nothing was published: {refusal}");
+            }
+        }
+        verdict
     }
 }
 
