@@ -84,7 +84,9 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             keys.insert(&accepted.request.key, hash);
         }
         for_followers = match &outcome {
-            Outcome::Committed { .. } | Outcome::Unchanged { .. } => Some(Outcome::AlreadyCovered),
+            Outcome::Committed { .. } | Outcome::Unchanged { .. } | Outcome::Bypassed { .. } => {
+                Some(Outcome::AlreadyCovered)
+            }
             // The pending notification is the leader's own; the others have none.
             Outcome::Busy { why: Busy::NotificationPending { published } } => {
                 published.then_some(Outcome::AlreadyCovered)
@@ -105,7 +107,11 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
 /// origin cache (acked, unless the reason is `changed`), or a failure that is not retried. Then the
 /// record leads an attempt itself, for a notification of its own may be pending.
 fn ends_message(outcome: &Outcome, record: &Record<'_>) -> bool {
-    let page_waits = matches!(outcome, Outcome::Busy { why: Busy::Cooldown { .. } | Busy::OriginStale { .. } });
+    let page_waits = matches!(
+        outcome,
+        Outcome::Busy { why: Busy::Cooldown { .. } | Busy::OriginStale { .. } | Busy::Withdrawals { .. } }
+            | Outcome::Failed { nothing_published: true, .. }
+    );
     let acked = !is_changed(record) && page_waits;
     acked || matches!(outcome, Outcome::Failed { class, .. } if !class.retryable())
 }

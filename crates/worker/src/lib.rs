@@ -9,7 +9,7 @@
 //! | [`group`] | records of one page: the first leads, the rest follow |
 //! | `observe` | metrics, and one log line per record |
 //! | [`queue`] | writes to SQS: dead-lettering and visibility timeouts |
-//! | [`render`] | renderers: HTTP origins and built-in templates |
+//! | [`render`] | renderers: HTTP origins, Lambda functions and built-in templates |
 //! | [`startup`] | builds a worker from settings and configuration |
 //! | [`settings`] | the environment, read once |
 

@@ -49,8 +49,8 @@ async fn start() -> Result<(Worker, Settings), Error> {
     let config = Config::load(&settings.config, settings.layout, &clients).await?;
     startup::check_templates(&config, &settings.config)?;
     let folder = Path::new(&settings.config).parent().unwrap_or(Path::new("."));
-    let renderer = Arc::new(Renderers::new(folder, Clock::system(), TemplateProcess::own()?));
-    let worker = startup::worker(&settings, config, &clients, renderer)?;
+    let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_lambda(&clients);
+    let worker = startup::worker(&settings, config, &clients, Arc::new(renderers))?;
     Ok((worker, settings))
 }
 

@@ -12,6 +12,7 @@ pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outc
     let counted = match outcome {
         Outcome::Committed { .. } => Some((metrics::COMMITTED, false)),
         Outcome::Unchanged { .. } => Some((metrics::UNCHANGED, false)),
+        Outcome::Bypassed { .. } => Some((metrics::BYPASSED, false)),
         Outcome::AlreadyCovered => Some((metrics::ALREADY_COVERED, true)),
         Outcome::Replayed => Some((metrics::REPLAYED, true)),
         Outcome::Busy { .. } => Some((metrics::BUSY, false)),
@@ -45,7 +46,11 @@ pub(crate) fn observe(metrics: &mut Metrics, record: &Record<'_>, outcome: &Outc
                 metrics.count(metrics::COMMITTED);
             }
         }
-        Outcome::Committed { .. } | Outcome::Unchanged { .. } => {
+        Outcome::Busy { why: Busy::Withdrawals { .. } } => metrics.count(metrics::WITHDRAWALS_REFUSED),
+        Outcome::Committed { .. } | Outcome::Unchanged { .. } | Outcome::Bypassed { .. } => {
+            if matches!(outcome, Outcome::Bypassed { withdrawn: true, .. }) {
+                metrics.count(metrics::WITHDRAWN);
+            }
             metrics.record(metrics::REGENERATION_TIME, now_ms.saturating_sub(record.sent_ms));
         }
         Outcome::Busy { .. }
@@ -87,11 +92,13 @@ fn detail(outcome: &Outcome) -> Option<&'static str> {
             Busy::OtherPage => "configuration_skew",
             Busy::OlderDeploy => "older_deploy",
             Busy::OriginStale { .. } => "origin_stale",
+            Busy::Withdrawals { .. } => "too_many_withdrawals",
             Busy::NotificationPending { .. } => "notification_pending",
             Busy::Unavailable => "unavailable",
         }),
         Outcome::Failed { class, .. } => Some(class.as_str()),
         Outcome::Rejected { reason } => Some(reason.as_str()),
+        Outcome::Bypassed { reason, .. } => Some(reason.as_str()),
         Outcome::Committed { .. }
         | Outcome::Unchanged { .. }
         | Outcome::AlreadyCovered

@@ -1,11 +1,12 @@
-//! Renderers: HTTP origins and built-in templates.
+//! Renderers: HTTP origins, Lambda functions and built-in templates.
 
+mod lambda;
 pub mod templates;
 
 use std::collections::BTreeMap;
-use std::future;
 use std::path::PathBuf;
 
+use everfresh_core::clients::Clients;
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Render;
 use everfresh_core::domain::artifact::Rendered;
@@ -14,6 +15,7 @@ use everfresh_origin::{OriginRequest, OriginTimeouts, Origins};
 use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, PRAGMA};
 
+use self::lambda::LambdaRenderer;
 use self::templates::{TemplateProcess, TemplateRenderer, Templates};
 
 /// All renderers; the tenant's configuration selects one. Created once and shared, because it pools
@@ -21,6 +23,7 @@ use self::templates::{TemplateProcess, TemplateRenderer, Templates};
 #[derive(Debug)]
 pub struct Renderers {
     origins: Origins,
+    lambda: Option<LambdaRenderer>,
     config_folder: PathBuf,
     embedded: BTreeMap<String, Templates>,
     template_renderer: TemplateRenderer,
@@ -32,9 +35,15 @@ impl Renderers {
     /// next to that file. The templates' `now` is read from `clock`. Each render runs in its own
     /// `process`.
     pub fn new(config_folder: impl Into<PathBuf>, clock: Clock, process: TemplateProcess) -> Self {
-        let origins = Origins::new(OriginTimeouts::default());
+        let origins = Origins::new(OriginTimeouts::default()).with_decoding();
         let template_renderer = TemplateRenderer::new(process);
-        Self { origins, config_folder: config_folder.into(), embedded: BTreeMap::new(), template_renderer, clock }
+        let config_folder = config_folder.into();
+        Self { origins, lambda: None, config_folder, embedded: BTreeMap::new(), template_renderer, clock }
+    }
+
+    /// Invokes Lambda functions with the credentials and over the connections of `clients`.
+    pub fn with_lambda(self, clients: &Clients) -> Self {
+        Self { lambda: Some(LambdaRenderer::new(clients)), ..self }
     }
 
     /// Allows HTTP origins on the loopback interface, for local development.
@@ -46,6 +55,15 @@ impl Renderers {
     pub fn with_embedded(mut self, name: impl Into<String>, templates: Templates) -> Self {
         self.embedded.insert(name.into(), templates);
         self
+    }
+
+    async fn invoke(&self, function: &str, request: RenderRequest<'_>) -> Result<Rendered, RenderFailure> {
+        match &self.lambda {
+            Some(lambda) => lambda.render(function, request, self.clock.now_ms()).await,
+            None => {
+                Err(RenderFailure::Forbidden(format!("this process may not invoke Lambda functions like {function}")))
+            }
+        }
     }
 
     fn templates(&self, name: &str) -> Templates {
@@ -60,10 +78,7 @@ impl Renderer for Renderers {
             Render::Templates(name) => {
                 Box::pin(self.template_renderer.render(self.templates(name), request, self.clock.now_ms()))
             }
-            Render::Lambda(function) => Box::pin(future::ready(Err(RenderFailure::Forbidden(format!(
-                "lambda renderers are not available in this version: give the tenant render = {{ http = … }} or \
-                 {{ templates = … }} in place of {{ lambda = \"{function}\" }}"
-            ))))),
+            Render::Lambda(function) => Box::pin(self.invoke(function, request)),
         }
     }
 }

@@ -18,9 +18,6 @@ use crate::{Settings, Worker};
 pub enum BuildError {
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Lambda renderers are configurable but not implemented in this version.
-    #[error("tenant.{tenant}.render: lambda renderers are not available in this version: use http or templates")]
-    NoLambda { tenant: String },
     /// Templates are read from a folder next to the configuration file, which S3 does not have.
     #[error(
         "{location}: tenant.{tenant}.render: templates = {folder:?} is a folder beside everfresh.toml, and a configuration in S3 has \
@@ -46,15 +43,6 @@ pub enum BuildError {
     },
 }
 
-/// Fails for a renderer that is configurable but not implemented in this version.
-pub fn check_renderers(config: &Config) -> Result<(), BuildError> {
-    let with_lambda = config.tenants().find(|tenant| matches!(tenant.render, Render::Lambda(_)));
-    match with_lambda {
-        Some(tenant) => Err(BuildError::NoLambda { tenant: tenant.tenant.to_string() }),
-        None => Ok(()),
-    }
-}
-
 /// Fails for a template folder that does not exist: every render of that tenant would fail.
 /// `location` is where the configuration was read from, a path or `s3://bucket/key`.
 pub fn check_templates(config: &Config, location: &str) -> Result<(), BuildError> {
@@ -76,14 +64,13 @@ fn is_in_s3(location: &str) -> bool {
     location.starts_with("s3://")
 }
 
-/// Builds a worker. Fails if the configuration needs what this version or the key layout lacks.
+/// Builds a worker. Fails if the configuration needs what the key layout lacks.
 pub fn worker(
     settings: &Settings,
     config: Config,
     clients: &Clients,
     renderer: Arc<dyn Renderer>,
 ) -> Result<Worker, BuildError> {
-    check_renderers(&config)?;
     let location = settings.config.clone();
     config.check_layout(settings.layout).map_err(|source| LoadError::Wrong { location, source })?;
     let ledger = Ledger::new(clients, &settings.stack.table, settings.layout);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use everfresh_core::clock::Clock;
 use everfresh_core::config::{Config, TenantConfig};
 use everfresh_core::domain::page_key::Tenant;
-use everfresh_core::domain::publish_gate::{Gate, Life, MAX_BODY_BYTES};
+use everfresh_core::domain::publish_gate::{Gate, Life, MAX_BODY_BYTES, Verdict};
 use everfresh_core::render::{RenderRequest, Renderer};
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
@@ -42,11 +42,14 @@ async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
     let gate = Gate {
         page: resolved.page.path(),
         rules: &resolved.route.gate,
+        origin_rules: resolved.route.origin_rules,
+        pass_when: &resolved.route.pass_when,
         hosts: &tenant.hosts,
         max_bytes: MAX_BODY_BYTES,
+        has_page: false,
         previous_bytes: None,
     };
-    let passed = gate.check(rendered).unwrap();
+    let Verdict::Store(passed) = gate.judge(rendered) else { panic!("{} is not stored", resolved.page) };
     let body = String::from_utf8(passed.artifact.body().to_vec()).unwrap();
     (passed.artifact.status(), passed.life, body)
 }

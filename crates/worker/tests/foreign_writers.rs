@@ -253,7 +253,7 @@ async fn row_with_newer_schema_is_kept_and_the_message_waits() {
     world.enqueue(PAGE).await;
     sandbox.invoke().await;
     let mut meta = world.meta(PAGE).await.unwrap();
-    meta.insert("schema".into(), n(2));
+    meta.insert("schema".into(), n(3));
     let put = world.clean.dynamodb.put_item().table_name(&world.stack.table);
     put.set_item(Some(meta)).send().await.unwrap();
     let before = world.rows(&world.pk(PAGE)).await;

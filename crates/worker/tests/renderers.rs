@@ -44,7 +44,7 @@ async fn http_request_carries_only_the_page_and_its_host() {
     let mut names: Vec<&str> = request.trim_end().lines().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(names.remove(0), "GET /products/42?color=red HTTP/1.1");
     names.sort_unstable();
-    assert_eq!(names, ["accept", "accept-encoding", "host", "user-agent", "x-forwarded-host"]);
+    assert_eq!(names, ["accept", "accept-encoding", "host", "user-agent", "x-forwarded-host", "x-forwarded-proto"]);
     assert!(request.contains("x-forwarded-host: www.acme.example\r\n"), "{request}");
 }
 
@@ -66,15 +66,6 @@ async fn deployed_worker_does_not_connect_to_loopback() {
     let refused = render_with(&deployed, &Render::http(&origin.url()).unwrap(), 5, LONG).await.unwrap_err();
     assert!(matches!(refused, RenderFailure::Forbidden(_)), "{refused:?}");
     assert_eq!(origin.connections(), 0);
-}
-
-#[tokio::test]
-async fn lambda_renderer_is_refused_with_a_remedy() {
-    let refused = render_with_loopback(&Render::lambda("acme-ssr").unwrap(), 5, LONG).await.unwrap_err();
-    assert!(matches!(refused, RenderFailure::Forbidden(_)));
-    let text = refused.to_string();
-    assert!(text.contains("lambda renderers are not available in this version"), "{text}");
-    assert!(text.contains("acme-ssr"), "{text}");
 }
 
 #[tokio::test]

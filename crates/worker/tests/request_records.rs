@@ -156,7 +156,7 @@ async fn covered_redrive_completes_its_rejected_record() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.origin.fail_with(everfresh_testing::OriginFault::Unreachable);
-    world.send(&message("k", "expired")).await;
+    world.send(&message("k", "prewarm")).await;
     world.drain(&sandbox, Duration::from_secs(20_000)).await;
     assert_eq!(world.status(PAGE, "k").await, "FAILED");
     world.origin.fail_with(everfresh_testing::OriginFault::No);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use everfresh_core::notifier::{EventTarget, NotifierSettings};
+use everfresh_core::notifier::{EventTarget, Invalidate, NotifierSettings};
 use everfresh_local::subscribers::Subscribers;
 use everfresh_testing::{World, text};
 
@@ -17,6 +17,7 @@ pub(crate) async fn notifying_world() -> World {
     let mut world = World::new().await;
     world.notifier = NotifierSettings {
         distribution: Some("E1EXAMPLE".to_owned()),
+        invalidate: Invalidate::All,
         by_tag: true,
         event_target: EventTarget::parse(BUS),
     };
