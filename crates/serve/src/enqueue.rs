@@ -12,6 +12,7 @@ mod send;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use everfresh_core::domain::freshness::{Freshness, Policy};
+use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::{KeyLayout, PageKey};
 use everfresh_core::domain::request::Reason;
 use everfresh_core::domain::seconds;
@@ -126,7 +127,11 @@ impl Enqueuer {
         let now_ms = self.queue.now_ms();
         let left_ms = match snapshot.freshness(policy, now_ms) {
             Freshness::Fresh { until_ms } => until_ms.saturating_sub(now_ms),
-            Freshness::Stale { .. } | Freshness::Expired { .. } | Freshness::Missing | Freshness::Gone => {
+            Freshness::Stale { .. }
+            | Freshness::Expired { .. }
+            | Freshness::Missing
+            | Freshness::Gone
+            | Freshness::Bypass { .. } => {
                 return EnqueueDecision::NotNeeded;
             }
         };
@@ -134,6 +139,19 @@ impl Enqueuer {
             return EnqueueDecision::NotNeeded;
         }
         self.decide_for(page, Reason::Changed, snapshot, None, now_ms)
+    }
+
+    /// A visitor has written to the page's path: it has probably changed. Each time, for a change
+    /// that is suppressed would be lost; the rate limit holds.
+    pub(crate) fn decide_written(&self, page: &PageKey, snapshot: &PageSnapshot) -> Option<Enqueue> {
+        let now_ms = self.queue.now_ms();
+        let has_body = snapshot.meta.as_deref().is_some_and(Meta::has_body);
+        // A render under way may have read its source before the write.
+        let is_rendering = snapshot.leased_until_ms.is_some_and(|until_ms| until_ms > now_ms);
+        if !(has_body || is_rendering) || !self.limiter().allow(page, snapshot.meta.as_deref(), now_ms) {
+            return None;
+        }
+        Some(Enqueue { page: page.clone(), reason: Reason::Changed, lost: None })
     }
 
     fn decide_for(

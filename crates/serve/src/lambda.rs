@@ -2,3 +2,4 @@
 
 pub mod after_reply;
 pub mod event;
+pub mod response;

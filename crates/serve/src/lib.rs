@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`server`] | [`Server`]: its parts, and where a request goes |
 //! | [`page`] | the page flow: find the content, build the response, [`PageError`](page::error::PageError) |
+//! | `pass` | requests that the tenant's origin answers, of which nothing is stored |
 //! | `cache` | page snapshots and bodies in memory, and how they are read from DynamoDB and S3 |
 //! | [`enqueue`] | whether a page read enqueues a regeneration, and its rate limit |
 //! | [`trigger`] | the signed HTTP trigger: endpoints, signature, limits, [`TriggerError`](trigger::error::TriggerError) |
@@ -27,6 +28,7 @@ mod log_throttle;
 mod metrics;
 pub mod page;
 mod panics;
+mod pass;
 pub mod preview;
 mod queue;
 pub mod server;
@@ -36,5 +38,5 @@ mod token_bucket;
 pub mod trigger;
 
 pub use self::enqueue::Enqueue;
-pub use self::server::{Served, Server};
+pub use self::server::{Served, Server, Stream};
 pub use self::settings::Settings;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_core::logs;
 use everfresh_serve::lambda::after_reply::{AfterReply, PendingEnqueues};
-use everfresh_serve::lambda::event::{HttpAnswer, HttpEvent};
+use everfresh_serve::lambda::event::HttpEvent;
 use everfresh_serve::{Settings, startup};
 use lambda_runtime::{Error, LambdaEvent, Runtime, service_fn};
 
@@ -28,8 +28,9 @@ async fn run() -> Result<(), Error> {
         let (server, pending) = (handler.clone(), enqueues.clone());
         async move {
             let served = server.serve(&event.payload.into()).await;
-            pending.push(served.enqueue);
-            Ok::<_, Error>(HttpAnswer::from(served.reply))
+            let (response, enqueue) = server.function_response(served).await;
+            pending.push(enqueue);
+            Ok::<_, Error>(response)
         }
     });
     Runtime::new(handle).layer(AfterReply { server, pending }).run().await

@@ -46,6 +46,7 @@ impl MetricsBuffer {
             Freshness::Stale { .. } => metrics::STALE,
             Freshness::Expired { .. } => metrics::EXPIRED,
             Freshness::Missing => metrics::MISSING,
+            Freshness::Bypass { .. } => metrics::BYPASS,
             // Counted with the error response.
             Freshness::Gone => return,
         });

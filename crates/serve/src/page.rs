@@ -16,14 +16,40 @@ mod respond;
 
 use std::time::Duration;
 
-use everfresh_core::config::{Resolved, TenantConfig};
+use everfresh_core::config::{Destination, Resolved, TenantConfig};
+use everfresh_core::domain::bypass::{Bypass, BypassReason};
 use everfresh_core::domain::freshness::Policy;
 use everfresh_core::domain::page_key::PageKey;
+use everfresh_core::metrics;
 use tokio::time::{Instant, timeout_at};
 
+use crate::cache::snapshot::CachedPage;
+use crate::enqueue::Enqueue;
 use crate::http::{Method, Request};
+use crate::pass::PassReason;
+use crate::pass::response::may_have_changed;
 use crate::server::{Served, Server};
+use content::PageContent;
 use error::PageError;
+
+/// What is behind a page's path.
+enum Found {
+    Content(PageContent),
+    /// The version says that the origin answers each reader.
+    Bypass(CachedPage, Bypass),
+}
+
+/// What a read of a stored page leads to.
+enum Stored {
+    Served(Box<Served>),
+    Bypass {
+        reason: BypassReason,
+        /// The status with which the renderer answered.
+        status: Option<u16>,
+        /// The check whether the page can be stored again, if one is due.
+        enqueue: Option<Enqueue>,
+    },
+}
 
 /// One read of one page.
 struct PageRead<'a> {
@@ -50,25 +76,115 @@ impl Server {
         }
     }
 
-    /// method → tenant → page → content → reply, and the regeneration to enqueue after it.
+    /// tenant → preview, or what is behind the path: its page, or the tenant's origin.
     async fn page(&self, request: &Request) -> Result<Served, PageError> {
-        let deadline = Instant::now() + Duration::from_millis(self.settings.response_deadline_ms);
-        let method = Method::parse(&request.method).ok_or(PageError::Method)?;
+        let began = Instant::now();
         let tenant = self.tenant(request).ok_or(PageError::Host)?;
-        if self.previews.is_preview(request, tenant) {
+        let method = Method::parse(&request.method);
+        if method.is_none() && !tenant.has_origin() {
+            return Err(PageError::Method);
+        }
+        if let Some(method) = method
+            && self.previews.is_preview(request, tenant)
+        {
             return self.previews.fetch(request, method, tenant).await.map(Served::from);
         }
-        let Resolved { page, route, .. } = tenant.resolve(&request.target)?;
+        match tenant.destination(&request.target)? {
+            Destination::Page(resolved) => self.page_or_pass(request, method, tenant, resolved, began).await,
+            Destination::Origin(how) => {
+                // A write to an asset's path is no request for the file.
+                let reason = if method.is_some() { how.into() } else { PassReason::Route };
+                self.pass(request, tenant, reason, began).await
+            }
+            Destination::NotFound => Err(PageError::NoRoute),
+        }
+    }
+
+    async fn page_or_pass(
+        &self,
+        request: &Request,
+        method: Option<Method>,
+        tenant: &TenantConfig,
+        resolved: Resolved<'_>,
+        began: Instant,
+    ) -> Result<Served, PageError> {
+        let Resolved { page, route, .. } = resolved;
         let policy = route.policy(self.settings.deploy, self.settings.epsilon_ms);
-        let mut read = PageRead { server: self, tenant, page: &page, policy, deadline, waited: false, enqueued: false };
+        if tenant.has_origin() {
+            let trusts_proxy = self.passes.trusts_proxy();
+            if let Some(reason) = PassReason::of_page_request(request, &route.pass_when, trusts_proxy) {
+                let served = self.pass(request, tenant, reason, began).await?;
+                return Ok(self.after_write(request, &page, &policy, served).await);
+            }
+        }
+        let method = method.ok_or(PageError::Method)?;
+        match self.stored_page(request, method, tenant, &page, policy, began).await {
+            Ok(Stored::Served(served)) => Ok(*served),
+            Ok(Stored::Bypass { reason, enqueue, .. }) if tenant.has_origin() => {
+                let served = self.pass(request, tenant, PassReason::Bypass(reason), began).await?;
+                Ok(Served { enqueue, ..served })
+            }
+            Ok(Stored::Bypass { reason, status, .. }) => Err(PageError::Bypassed { status, reason }),
+            // Waiting has collapsed a herd of readers, and the origin can still answer this one.
+            Err(PageError::NotYet { detail, .. }) if tenant.has_origin() => {
+                self.pass(request, tenant, PassReason::NotReady(detail), began).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// content → reply, and the regeneration to enqueue after it.
+    async fn stored_page(
+        &self,
+        request: &Request,
+        method: Method,
+        tenant: &TenantConfig,
+        page: &PageKey,
+        policy: Policy,
+        began: Instant,
+    ) -> Result<Stored, PageError> {
+        let deadline = began + Duration::from_millis(self.settings.response_deadline_ms);
+        let mut read = PageRead { server: self, tenant, page, policy, deadline, waited: false, enqueued: false };
         // Each call has its own timeout, but one read may make many calls.
-        let content = match timeout_at(deadline, read.find()).await {
+        let found = match timeout_at(deadline, read.find()).await {
             Ok(found) => found?,
             Err(_) => read.out_of_time()?,
         };
-        let reads = self.cache.record_served(&page, &content.meta);
+        let content = match found {
+            Found::Content(content) => content,
+            Found::Bypass(cached, bypass) => {
+                let enqueue = read.check(&cached.snapshot);
+                let status = cached.snapshot.meta.as_deref().and_then(|meta| meta.status);
+                return Ok(Stored::Bypass { reason: bypass.reason, status, enqueue });
+            }
+        };
+        let reads = self.cache.record_served(page, &content.meta);
         let enqueue = read.regeneration(&content, reads);
         let reply = read.respond(request, method, &content, enqueue.is_some());
-        Ok(Served { reply, enqueue })
+        Ok(Stored::Served(Box::new(Served { reply, enqueue, stream: None })))
+    }
+
+    /// Within the time that is left since the request `began`: the function must not be cut off.
+    async fn pass(
+        &self,
+        request: &Request,
+        tenant: &TenantConfig,
+        reason: PassReason,
+        began: Instant,
+    ) -> Result<Served, PageError> {
+        self.metrics.count(metrics::PASSED);
+        let host = self.host(request).unwrap_or_default();
+        let time = Duration::from_millis(self.settings.pass_deadline_ms).saturating_sub(began.elapsed());
+        self.passes.pass(request, tenant, host, reason, time).await
+    }
+
+    /// After an unsafe method that was no error, the page has probably changed.
+    async fn after_write(&self, request: &Request, page: &PageKey, policy: &Policy, served: Served) -> Served {
+        if !may_have_changed(&request.method, served.reply.status) {
+            return served;
+        }
+        // Without a snapshot nothing is known to be published, so nothing has to be regenerated.
+        let Ok(cached) = self.cache.lookup(page, policy).await else { return served };
+        Served { enqueue: self.enqueuer.decide_written(page, &cached.snapshot), ..served }
     }
 }

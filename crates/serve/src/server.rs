@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use everfresh_core::artifacts::Artifacts;
 use everfresh_core::aws_time::AwsTime;
 use everfresh_core::clients::Clients;
@@ -13,6 +14,9 @@ use everfresh_core::config::{Config, TenantConfig};
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics::{self, Metrics};
 use everfresh_enqueue::{Queues, Sender};
+use everfresh_origin::{PassBody, PassError};
+use http_body_util::BodyExt;
+use hyper::upgrade::Upgraded;
 
 use crate::cache::PageCache;
 use crate::enqueue::{Enqueue, Enqueuer};
@@ -21,6 +25,7 @@ use crate::log_throttle::LogThrottle;
 use crate::metrics::MetricsBuffer;
 use crate::page::error::PageError;
 use crate::panics;
+use crate::pass::Passes;
 use crate::preview::Previews;
 use crate::queue::Queue;
 use crate::settings::Settings;
@@ -33,6 +38,10 @@ pub const HOST_HEADER: &str = "x-everfresh-host";
 /// `Retry-After` of a 503, in seconds.
 pub(crate) const RETRY_AFTER: u64 = 5;
 
+/// The largest passed body that is returned in one piece: base64 adds a third, and Lambda's response
+/// limit is 6 MB.
+const MOST_BUFFERED_BYTES: usize = 4_400_000;
+
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -42,6 +51,7 @@ pub struct Server {
     pub(crate) cache: PageCache,
     pub(crate) enqueuer: Enqueuer,
     pub(crate) previews: Previews,
+    pub(crate) passes: Passes,
     trigger: Trigger,
     pub(crate) metrics: Arc<MetricsBuffer>,
     pub(crate) log: Arc<LogThrottle>,
@@ -49,17 +59,54 @@ pub struct Server {
 }
 
 /// A reply, and the regeneration to enqueue once the reply was sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Served {
     pub reply: Reply,
+    /// The body of a passed reply, in place of the reply's own.
+    pub stream: Option<Stream>,
     /// Hand this to [`Server::finish`] after the reply was sent, and await it before the sandbox
     /// may freeze.
     pub enqueue: Option<Enqueue>,
 }
 
+/// What follows the head of a passed reply.
+#[derive(Debug)]
+pub struct Stream {
+    /// Dropping it closes the connection to the origin.
+    pub body: PassBody,
+    /// After a 101, the connection to the origin, for the caller to connect with the visitor's.
+    pub upgraded: Option<Upgraded>,
+}
+
+/// A passed body could not be read whole.
+#[derive(Debug, thiserror::Error)]
+pub enum BufferError {
+    #[error("the body is larger than {most_bytes} bytes, the most that can be returned in one piece")]
+    TooLarge { most_bytes: usize },
+    #[error(transparent)]
+    Origin(#[from] PassError),
+}
+
 impl From<Reply> for Served {
     fn from(reply: Reply) -> Self {
-        Self { reply, enqueue: None }
+        Self { reply, stream: None, enqueue: None }
+    }
+}
+
+impl Served {
+    /// The reply with its whole body, for a caller that cannot stream it.
+    async fn buffered(self, most_bytes: usize) -> Result<Reply, BufferError> {
+        let Self { reply, stream, .. } = self;
+        let Some(Stream { mut body, .. }) = stream else { return Ok(reply) };
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            if bytes.len() + data.len() > most_bytes {
+                return Err(BufferError::TooLarge { most_bytes });
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(reply.body(bytes.freeze()))
     }
 }
 
@@ -79,6 +126,7 @@ impl Server {
             cache: PageCache::new(&settings, ledger, artifacts, log.clone()),
             enqueuer: Enqueuer::new(&settings, queue, metrics.clone(), log.clone()),
             previews: Previews::new(&settings, time.clone()),
+            passes: Passes::new(&settings),
             config,
             settings,
             metrics,
@@ -87,9 +135,10 @@ impl Server {
         }
     }
 
-    /// Previews may also come from an origin on this machine.
+    /// Origins may be on this machine too.
     pub fn with_loopback_origins(self) -> Self {
-        Self { previews: self.previews.with_loopback_origins(), ..self }
+        let (previews, passes) = (self.previews.with_loopback_origins(), self.passes.with_loopback_origins());
+        Self { previews, passes, ..self }
     }
 
     /// Opens connections to DynamoDB and S3 during the cold start, when no request waits. Errors
@@ -122,6 +171,20 @@ impl Server {
             None => {
                 self.metrics.count(metrics::UNAVAILABLE);
                 PageError::Internal.reply_to(request).into()
+            }
+        }
+    }
+
+    /// The whole reply, for a Lambda function that returns it in one piece.
+    pub async fn buffered(&self, mut served: Served) -> (Reply, Option<Enqueue>) {
+        // Also if the answer cannot be returned: the page has changed either way.
+        let enqueue = served.enqueue.take();
+        match served.buffered(MOST_BUFFERED_BYTES).await {
+            Ok(reply) => (reply, enqueue),
+            Err(error) => {
+                tracing::warn!(%error, "the answer to a passed request was not returned: {error}");
+                self.metrics.count(metrics::UNAVAILABLE);
+                (PageError::Unreturnable.reply(), enqueue)
             }
         }
     }
@@ -162,7 +225,7 @@ impl Server {
 
     /// The host that decides the tenant, as received. Where a proxy is trusted to name it, the
     /// `Host` header is ignored.
-    fn host<'a>(&self, request: &'a Request) -> Option<&'a str> {
+    pub(crate) fn host<'a>(&self, request: &'a Request) -> Option<&'a str> {
         request.header(if self.settings.trust_host_header { HOST_HEADER } else { "host" })
     }
 

@@ -43,6 +43,15 @@ pub struct Settings {
     /// slow or hangs. At least two seconds more than `EVERFRESH_WAIT_MS`, and three less than
     /// `EVERFRESH_FUNCTION_TIMEOUT_MS`, the function's own timeout (15 s if not set).
     pub response_deadline_ms: u64,
+    /// `EVERFRESH_PASS_AFTER_MS`: how long a request waits for a page that is missing or expired,
+    /// if the tenant has an HTTP origin that can answer in its place. No longer than
+    /// `EVERFRESH_WAIT_MS`.
+    pub pass_after_ms: u64,
+    /// Timeout of a passed request: the function's own, less three seconds.
+    pub pass_deadline_ms: u64,
+    /// `EVERFRESH_RESPONSE_STREAM`: the function URL has the invoke mode `RESPONSE_STREAM`, so passed
+    /// answers are streamed and have no size limit.
+    pub response_stream: bool,
     /// `EVERFRESH_STACK`: distinguishes the metrics of two stacks.
     pub stack_name: String,
     /// `EVERFRESH_ENQUEUES_PER_MINUTE`: how many regenerations page reads of one tenant may enqueue
@@ -124,6 +133,9 @@ impl Settings {
             body_bytes: variables.or("EVERFRESH_BODY_CACHE_BYTES", 32 << 20)?,
             wait_ms,
             response_deadline_ms,
+            pass_after_ms: variables.or("EVERFRESH_PASS_AFTER_MS", 1_500)?,
+            pass_deadline_ms: function_timeout_ms.saturating_sub(AFTER_REPLY_MS),
+            response_stream: variables.or("EVERFRESH_RESPONSE_STREAM", false)?,
             stack_name: variables.stack_name(),
             enqueues_per_minute: variables.or("EVERFRESH_ENQUEUES_PER_MINUTE", 120)?,
             early_refresh_percent,

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
-render = { http = "https://origin.acme.example" }
+render = { templates = "site/" }
 
 [[tenant.acme.route]]
 path       = "/{*rest}"
@@ -185,7 +185,7 @@ async fn malformed_event_fails_only_its_own_request() {
         Function::spawn(&api, Path::new(env!("CARGO_BIN_EXE_everfresh-serve")), site.environment()).unwrap();
     let malformed = api.invoke(b"{}".to_vec()).await.unwrap();
     let malformed: Value = serde_json::from_slice(&malformed).unwrap();
-    assert_eq!(malformed["statusCode"], 405);
+    assert_eq!(malformed["statusCode"], 421);
     let good: Value = serde_json::from_slice(&api.invoke(event("/a")).await.unwrap()).unwrap();
     assert_eq!(good["statusCode"], 200);
 }

@@ -7,7 +7,7 @@ use everfresh_testing::{World, body, get, pause};
 const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
-render = { http = "https://origin.acme.example" }
+render = { templates = "site/" }
 
 [[tenant.acme.route]]
 path       = "/products/{id}"
@@ -20,7 +20,7 @@ revalidate = "60s"
 
 [tenant.globex]
 hosts  = ["globex.example"]
-render = { http = "https://origin.globex.example" }
+render = { templates = "site/" }
 
 [[tenant.globex.route]]
 path       = "/account"

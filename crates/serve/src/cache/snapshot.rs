@@ -44,6 +44,11 @@ impl CachedPage {
 }
 
 impl PageSnapshot {
+    /// Whether it has a version with a body: only then may an older body stand in for it.
+    pub(crate) fn has_body(&self) -> bool {
+        self.meta.as_deref().is_some_and(Meta::has_body)
+    }
+
     pub(crate) fn freshness(&self, policy: &Policy, now_ms: u64) -> Freshness {
         freshness(self.meta.as_deref(), &self.health, &self.invalidations, policy, now_ms)
     }
@@ -52,7 +57,7 @@ impl PageSnapshot {
     pub(super) fn ends_wait(&self, seen: &Seen, policy: &Policy, now_ms: u64) -> bool {
         let newer = Seen::of(self.meta.as_deref()) != *seen;
         match self.freshness(policy, now_ms) {
-            Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Gone => true,
+            Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Gone | Freshness::Bypass { .. } => true,
             Freshness::Missing => false,
             // With a lifetime of a second a new version may be expired when it is published,
             // because `generated_at` is in whole seconds.

@@ -106,8 +106,7 @@ impl SnapshotCache {
             Ok(snapshot) => snapshot,
             Err(_) => self.last_read(page, policy).await?,
         };
-        self.entries.insert(page, &snapshot);
-        Some(snapshot)
+        Some(self.entries.insert(page, &snapshot))
     }
 
     /// The last poll was up to a second ago: the page may have been published since.
@@ -128,7 +127,10 @@ impl SnapshotCache {
     /// is not a healthy one.
     pub(super) async fn finish_deferred_reads(&self) {
         let reads = self.deferred.take().into_iter().map(|(page, read)| async move {
-            if let Ok(Ok(snapshot)) = tokio::time::timeout(DEFERRED_READ_TIMEOUT, read).await {
+            let read = tokio::time::timeout(DEFERRED_READ_TIMEOUT, read).await;
+            if let Ok(Ok(snapshot)) = read
+                && !self.entries.must_be_confirmed(&page, &snapshot)
+            {
                 self.entries.insert(&page, &snapshot);
             }
         });
@@ -139,8 +141,19 @@ impl SnapshotCache {
         let read = self.reads.clone().read(page.clone(), *policy, consistent);
         // A consistent read must not join one that is not.
         let result = if consistent { read.await } else { self.reading.join(page.clone(), read).await };
-        self.completed(page, &result);
-        result
+        let result = if consistent { result } else { self.confirmed(page, policy, result).await };
+        self.completed(page, result)
+    }
+
+    /// A read that cannot be ordered against memory is repeated consistently: it may show a row
+    /// from before a withdrawal.
+    async fn confirmed(&self, page: &PageKey, policy: &Policy, result: SnapshotResult) -> SnapshotResult {
+        match &result {
+            Ok(snapshot) if self.entries.must_be_confirmed(page, snapshot) => {
+                self.reads.clone().read(page.clone(), *policy, true).await
+            }
+            Ok(_) | Err(_) => result,
+        }
     }
 
     /// A read with a short timeout, for a page that is cached. None after the timeout: then the
@@ -150,8 +163,8 @@ impl SnapshotCache {
         let read = self.reading.start(page.clone(), self.reads.clone().read(page.clone(), *policy, false));
         match tokio::time::timeout(CACHED_READ_TIMEOUT, read.clone()).await {
             Ok(result) => {
-                self.completed(page, &result);
-                Some(result)
+                let result = self.confirmed(page, policy, result).await;
+                Some(self.completed(page, result))
             }
             Err(_) => {
                 self.failed("timeout");
@@ -161,8 +174,9 @@ impl SnapshotCache {
         }
     }
 
-    fn completed(&self, page: &PageKey, result: &SnapshotResult) {
-        match result {
+    /// Remembers what was read. Returns what is known then: memory may know a newer version.
+    fn completed(&self, page: &PageKey, result: SnapshotResult) -> SnapshotResult {
+        match &result {
             Ok(snapshot) => {
                 if self.breaker.succeeded() {
                     let table = self.reads.ledger.table();
@@ -171,12 +185,13 @@ impl SnapshotCache {
                 if let Some(error) = &snapshot.unreadable {
                     self.log_unreadable(page, error);
                 }
-                self.entries.insert(page, snapshot);
+                return Ok(self.entries.insert(page, snapshot));
             }
             // The table answers: other pages can be read.
             Err(error) if is_row_error(error) => self.log_unreadable(page, error.as_ref()),
             Err(error) => self.failed(&error.to_string()),
         }
+        result
     }
 
     fn log_unreadable(&self, page: &PageKey, error: &dyn std::error::Error) {

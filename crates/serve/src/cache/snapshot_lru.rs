@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use everfresh_core::domain::page::Meta;
 use everfresh_core::domain::page_key::PageKey;
+use everfresh_core::ledger::Seen;
 
 use super::byte_lru::ByteLru;
 use super::snapshot::PageSnapshot;
@@ -29,14 +30,26 @@ impl Entries {
         self.locked().get(page).map(|entry| entry.snapshot)
     }
 
+    /// The last version that was served, if it may stand in for the published one.
     pub(super) fn last_served(&self, page: &PageKey) -> Option<Arc<Meta>> {
-        self.locked().get(page)?.last_served
+        let entry = self.locked().get(page)?;
+        let published = entry.snapshot.meta?;
+        entry.last_served.filter(|served| served.may_stand_in_for(&published))
     }
 
-    /// Returns how often the version has been served; zero if the page is not cached.
+    /// Whether an eventually consistent read cannot be ordered against what is in memory: one of
+    /// the two is a foreign row, which has no version.
+    pub(super) fn must_be_confirmed(&self, page: &PageKey, snapshot: &PageSnapshot) -> bool {
+        let Some(before) = self.snapshot(page).and_then(|before| before.meta) else { return false };
+        let Some(read) = &snapshot.meta else { return false };
+        (before.version.is_none() || read.version.is_none()) && Seen::of(Some(&before)) != Seen::of(Some(read))
+    }
+
+    /// Returns how often the version has been served; zero if the page is not cached. A body that
+    /// was fetched before its page was taken down does not come back.
     pub(super) fn record_served(&self, page: &PageKey, meta: &Arc<Meta>) -> u32 {
         let mut entries = self.locked();
-        let Some(mut entry) = entries.get(page) else { return 0 };
+        let Some(mut entry) = entries.get(page).filter(|entry| entry.snapshot.has_body()) else { return 0 };
         let same = entry.last_served.as_ref().is_some_and(|served| served.version == meta.version);
         entry.reads = if same { entry.reads.saturating_add(1) } else { 1 };
         entry.last_served = Some(meta.clone());
@@ -45,26 +58,47 @@ impl Entries {
         reads
     }
 
-    /// Keeps the snapshot, unless the entry's own is better.
-    pub(super) fn insert(&self, page: &PageKey, snapshot: &PageSnapshot) {
+    /// Keeps the snapshot, unless the entry's own is better. Returns the better one.
+    pub(super) fn insert(&self, page: &PageKey, snapshot: &PageSnapshot) -> PageSnapshot {
         let mut entries = self.locked();
         let before = entries.get(page);
         // A row that a foreign writer has broken does not replace a version that can be served.
         if snapshot.unreadable.is_some() && before.as_ref().is_some_and(|before| before.snapshot.meta.is_some()) {
-            return;
+            return snapshot.clone();
         }
         let (last_served, reads) =
             before.as_ref().map_or((None, 0), |before| (before.last_served.clone(), before.reads));
-        // A slow read knows less than one that began after it.
-        let newer = before.map(|before| before.snapshot).filter(|before| before.began > snapshot.began);
-        let entry = Entry { snapshot: newer.unwrap_or_else(|| snapshot.clone()), last_served, reads };
+        // A slow read knows less than one that began after it, and an eventually consistent one may
+        // know less than one before it.
+        let better = before.map(|before| before.snapshot);
+        let better = better.filter(|before| before.began > snapshot.began || is_older(snapshot, before));
+        let snapshot = better.unwrap_or_else(|| snapshot.clone());
+        // What was served stands in only for a version that has a body.
+        let published = snapshot.meta.as_deref();
+        let last_served =
+            last_served.filter(|served| published.is_some_and(|published| served.may_stand_in_for(published)));
+        let entry = Entry { snapshot: snapshot.clone(), last_served, reads };
         let weight = weight(&entry);
         entries.insert(page.clone(), entry, weight);
+        snapshot
     }
 
     fn locked(&self) -> MutexGuard<'_, ByteLru<PageKey, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// DynamoDB's replicas are behind each other for a moment only. After that, an older version than
+/// the one in memory is the published one: a table was restored, or a row expired.
+const REPLICA_LAG_MS: u64 = 60_000;
+
+/// Whether a read returned an older state than the one in memory, by the versions of our own rows.
+fn is_older(snapshot: &PageSnapshot, before: &PageSnapshot) -> bool {
+    let version = |snapshot: &PageSnapshot| snapshot.meta.as_deref().and_then(|meta| meta.version);
+    let recent = snapshot.read_ms.abs_diff(before.read_ms) < REPLICA_LAG_MS;
+    // A foreign row has no version, and is believed.
+    let foreign = snapshot.meta.is_some() && version(snapshot).is_none();
+    recent && !foreign && version(before).is_some_and(|before| version(snapshot) < Some(before))
 }
 
 /// Roughly the entry's size in memory. Replayed headers are the part that can be large.

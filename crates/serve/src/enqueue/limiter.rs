@@ -54,14 +54,14 @@ pub(super) struct EnqueueLimiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Bucket {
     Pages,
-    /// Nothing is published, or a 404 or a redirect: what an invented path gets.
+    /// Nothing is published, or a bypass, a 404 or a redirect: what an invented path gets.
     NoPage,
 }
 
 impl Bucket {
     fn of(meta: Option<&Meta>) -> Self {
         // A foreign row has no status, and is a page.
-        match meta.map(|meta| meta.status.unwrap_or(200)) {
+        match meta.filter(|meta| meta.has_body()).map(|meta| meta.status.unwrap_or(200)) {
             Some(200) => Bucket::Pages,
             Some(_) | None => Bucket::NoPage,
         }
@@ -99,6 +99,11 @@ impl EnqueueLimiter {
         }
         self.sent.put(key, Sent { seen, bucket, at_ms: now_ms, window_ms });
         Permit::Allowed
+    }
+
+    /// As [`Self::decide`], whatever was enqueued before.
+    pub(super) fn allow(&mut self, page: &PageKey, meta: Option<&Meta>, now_ms: u64) -> bool {
+        self.take_token((page.tenant().clone(), Bucket::of(meta)), now_ms)
     }
 
     /// The message did not reach SQS: the next read may try again, and the token is returned.

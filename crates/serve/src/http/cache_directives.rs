@@ -4,7 +4,7 @@
 //! lifetime, so no `Age` is needed. `s-maxage` forbids a strict cache to serve the page stale, so
 //! the same is repeated in `CDN-Cache-Control` (RFC 9213).
 
-use everfresh_core::domain::freshness::{Freshness, Policy};
+use everfresh_core::domain::freshness::Freshness;
 
 /// Upper bound of `stale-while-revalidate`, in seconds. Browsers obey it too, so it is short.
 pub const MOST_WHILE_REVALIDATE: u64 = 60;
@@ -34,20 +34,25 @@ pub struct CacheDirectives {
 ///
 /// No cache serves it beyond `max_stale` while a newer version is available. During an outage every
 /// cache, this side included, serves the version it has.
-pub fn cache_directives(freshness: &Freshness, policy: &Policy, stale_ms: u64, now_ms: u64) -> CacheDirectives {
+pub fn cache_directives(
+    freshness: &Freshness,
+    max_stale_seconds: Option<u64>,
+    stale_ms: u64,
+    now_ms: u64,
+) -> CacheDirectives {
     let shared = match freshness {
         // Rounded up. Rounded down, the last second would be 0, which Varnish takes for an
         // uncacheable page: for two minutes it passes every request on and drops its copy.
         Freshness::Fresh { until_ms } => until_ms.saturating_sub(now_ms).div_ceil(1000),
         Freshness::Stale { .. } => STALE_SHARED,
         // Requests are waiting for a new version.
-        Freshness::Expired { .. } => 0,
+        Freshness::Expired { .. } | Freshness::Bypass { .. } => 0,
         Freshness::Missing | Freshness::Gone => REFUSED_SHARED,
     };
-    let if_error = policy.max_stale_seconds.unwrap_or(STALE_IF_ERROR);
-    let left = policy.max_stale_seconds.map(|seconds| seconds.saturating_sub(stale_ms.div_ceil(1000)));
+    let if_error = max_stale_seconds.unwrap_or(STALE_IF_ERROR);
+    let left = max_stale_seconds.map(|seconds| seconds.saturating_sub(stale_ms.div_ceil(1000)));
     let while_revalidate = match freshness {
-        Freshness::Expired { .. } => 0,
+        Freshness::Expired { .. } | Freshness::Bypass { .. } => 0,
         Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Missing | Freshness::Gone => {
             left.unwrap_or(MOST_WHILE_REVALIDATE).min(MOST_WHILE_REVALIDATE)
         }
@@ -76,10 +81,6 @@ mod tests {
     use super::*;
     use everfresh_core::domain::freshness::Why;
 
-    fn policy(max_stale_seconds: Option<u64>) -> Policy {
-        Policy { deploy: 1, max_stale_seconds, epsilon_ms: 2_000 }
-    }
-
     #[test]
     fn s_maxage_is_the_rest_of_the_lifetime() {
         let now_ms = 1_000_000;
@@ -94,7 +95,7 @@ mod tests {
             (Freshness::Expired { why: Why::Age }, 0),
             (Freshness::Gone, 10),
         ] {
-            assert_eq!(cache_directives(&freshness, &policy(None), 0, now_ms).shared, shared, "{freshness:?}");
+            assert_eq!(cache_directives(&freshness, None, 0, now_ms).shared, shared, "{freshness:?}");
         }
     }
 
@@ -104,7 +105,7 @@ mod tests {
         for (max_stale, while_revalidate, if_error) in
             [(None, 60, 86_400), (Some(3_600), 60, 3_600), (Some(5), 5, 5), (Some(0), 0, 0)]
         {
-            let directives = cache_directives(&fresh, &policy(max_stale), 0, 0);
+            let directives = cache_directives(&fresh, max_stale, 0, 0);
             assert_eq!((directives.while_revalidate, directives.if_error), (while_revalidate, if_error));
         }
     }
@@ -119,10 +120,10 @@ mod tests {
             (Some(3_600), 7_000, 60),
             (None, 90_000_000, 60),
         ] {
-            let directives = cache_directives(&stale, &policy(max_stale), stale_ms, 0);
+            let directives = cache_directives(&stale, max_stale, stale_ms, 0);
             assert_eq!(directives.while_revalidate, while_revalidate, "{max_stale:?} {stale_ms}");
         }
-        let expired = cache_directives(&Freshness::Expired { why: Why::Age }, &policy(Some(8)), 9_000, 0);
+        let expired = cache_directives(&Freshness::Expired { why: Why::Age }, Some(8), 9_000, 0);
         assert_eq!((expired.while_revalidate, expired.if_error), (0, 8));
     }
 

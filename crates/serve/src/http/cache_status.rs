@@ -43,8 +43,12 @@ pub enum CacheStatus {
     },
     /// There is no page to serve.
     Miss { detail: &'static str },
-    /// The request is not for a page.
+    /// The request is not for a page, or nothing of the page is stored.
     Bypass { detail: &'static str },
+    /// Its method is not one that a stored page answers.
+    Method,
+    /// A header of the request asks for something else than the stored page.
+    Request { detail: &'static str },
 }
 
 impl fmt::Display for CacheStatus {
@@ -61,6 +65,8 @@ impl fmt::Display for CacheStatus {
             CacheStatus::Waited { ttl } => write!(f, "everfresh; fwd=miss; stored; ttl={ttl}; detail=waited"),
             CacheStatus::Miss { detail } => write!(f, "everfresh; fwd=uri-miss; detail={detail}"),
             CacheStatus::Bypass { detail } => write!(f, "everfresh; fwd=bypass; detail={detail}"),
+            CacheStatus::Method => write!(f, "everfresh; fwd=method"),
+            CacheStatus::Request { detail } => write!(f, "everfresh; fwd=request; detail={detail}"),
         }
     }
 }
@@ -83,6 +89,7 @@ fn detail(freshness: &Freshness) -> Option<&'static str> {
         }),
         Freshness::Missing => Some("missing"),
         Freshness::Gone => Some("gone"),
+        Freshness::Bypass { .. } => Some("bypass"),
     }
 }
 

@@ -3,11 +3,11 @@
 use everfresh_core::artifacts::StoredBody;
 use everfresh_core::domain::artifact::etag;
 use everfresh_core::domain::digest::Digest;
-use everfresh_core::domain::freshness::{Freshness, Policy};
+use everfresh_core::domain::freshness::{Freshness, Policy, max_stale_seconds};
 use everfresh_core::domain::headers;
 use everfresh_core::domain::page::Meta;
 
-use super::cache_directives::cache_directives;
+use super::cache_directives::{STALE_SHARED, cache_directives};
 use super::cache_status::CacheStatus;
 use super::conditional::{Validators, http_date, not_modified};
 use super::{Method, Reply, Request};
@@ -23,6 +23,8 @@ pub struct PageResponse<'a> {
     pub stale_ms: u64,
     pub policy: Policy,
     pub cache_status: CacheStatus,
+    /// Memory answers in the table's place: the page may have been taken down meanwhile.
+    pub stands_in: bool,
     /// Name and value of the CDN's tag header.
     pub tags: Option<(&'a str, &'a str)>,
 }
@@ -42,7 +44,11 @@ impl PageResponse<'_> {
         for (name, value) in stored_headers(self.meta, self.body) {
             reply = reply.with(&name, value);
         }
-        let directives = cache_directives(&self.freshness, &self.policy, self.stale_ms, now_ms);
+        let max_stale_seconds = max_stale_seconds(self.meta, &self.policy);
+        let mut directives = cache_directives(&self.freshness, max_stale_seconds, self.stale_ms, now_ms);
+        if self.stands_in {
+            directives.shared = directives.shared.min(STALE_SHARED);
+        }
         reply = reply
             .with("x-content-type-options", "nosniff")
             .with("cache-control", directives.cache_control())

@@ -31,7 +31,7 @@ fn response(method: Method, headers: &[(&str, &str)], meta: &Meta, body: &Stored
     let policy = Policy { deploy: 1, max_stale_seconds: Some(3600), epsilon_ms: 2_000 };
     let cache_status = CacheStatus::Hit { freshness: FRESH, ttl: 43, outage: None };
     let tags = Some(("cache-tag", "acme:products,acme:product-42"));
-    let page = PageResponse { meta, body, freshness: FRESH, stale_ms: 0, policy, cache_status, tags };
+    let page = PageResponse { meta, body, freshness: FRESH, stale_ms: 0, policy, cache_status, stands_in: false, tags };
     page.reply(&request, method, NOW_MS)
 }
 
@@ -185,7 +185,16 @@ fn stale_page_is_cached_for_two_seconds() {
     let freshness = Freshness::Stale { why: Why::Age };
     let cache_status = CacheStatus::Hit { freshness, ttl: -7, outage: None };
     let (meta, body) = (meta(), body());
-    let page = PageResponse { meta: &meta, body: &body, freshness, stale_ms: 7_000, policy, cache_status, tags: None };
+    let page = PageResponse {
+        meta: &meta,
+        body: &body,
+        freshness,
+        stale_ms: 7_000,
+        policy,
+        cache_status,
+        stands_in: false,
+        tags: None,
+    };
     let reply = page.reply(&request, Method::Get, NOW_MS);
     assert_eq!((reply.status, reply.body.len()), (200, 8));
     assert!(reply.header("cache-control").unwrap().contains("s-maxage=2,"));

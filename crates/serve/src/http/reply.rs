@@ -5,7 +5,7 @@ use bytes::Bytes;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     pub status: u16,
-    /// Names in lower case, each once.
+    /// Names in lower case, each once, except `set-cookie`.
     pub headers: Vec<(String, String)>,
     /// Empty for HEAD and 304.
     pub body: Bytes,
@@ -16,10 +16,15 @@ impl Reply {
         Self { status, ..Self::default() }
     }
 
-    /// Adds a header. A second value of a name is joined to the first by a comma, as in HTTP.
+    /// Adds a header. A second value of a name is joined to the first by a comma, as in HTTP;
+    /// cookies cannot be joined.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         let value = value.into();
+        if name == "set-cookie" {
+            self.headers.push((name.to_owned(), value));
+            return self;
+        }
         match self.headers.iter_mut().find(|(known, _)| known == name) {
             Some((_, joined)) => *joined = format!("{joined}, {value}"),
             None => self.headers.push((name.to_owned(), value)),

@@ -12,8 +12,13 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
     /// The `Cookie` header's parts, `name=value` each.
     pub cookies: Vec<String>,
-    /// Used by the trigger only.
     pub body: Bytes,
+    /// The visitor's address, as far as a proxy or Lambda vouches for it.
+    pub client: Option<String>,
+    /// It came by HTTPS.
+    pub is_encrypted: bool,
+    /// It asks for another protocol on the connection, and the server can hand that over.
+    pub is_upgrade: bool,
 }
 
 impl Request {

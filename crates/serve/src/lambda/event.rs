@@ -46,6 +46,8 @@ struct RequestContext {
 struct Http {
     #[serde(deserialize_with = "lenient")]
     method: String,
+    #[serde(deserialize_with = "lenient", rename = "sourceIp")]
+    source_ip: String,
 }
 
 /// A field of another type, `null` for one, counts as missing.
@@ -60,6 +62,8 @@ fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(deserialize
 pub struct HttpAnswer {
     status_code: u16,
     headers: HashMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cookies: Vec<String>,
     body: String,
     is_base64_encoded: bool,
 }
@@ -80,8 +84,27 @@ impl From<HttpEvent> for Request {
             true => STANDARD.decode(event.body).unwrap_or_default(),
             false => event.body.into_bytes(),
         };
-        Request { method: event.request_context.http.method, target, headers, cookies, body: body.into() }
+        let client = client(&headers, event.request_context.http.source_ip);
+        Request {
+            method: event.request_context.http.method,
+            target,
+            headers,
+            cookies,
+            body: body.into(),
+            client,
+            // A function URL has no other scheme.
+            is_encrypted: true,
+            is_upgrade: false,
+        }
     }
+}
+
+/// The visitor's address: the last one that the distribution, or Lambda itself, has appended to
+/// `X-Forwarded-For`. Those before it may be forged.
+fn client(headers: &[(String, String)], source_ip: String) -> Option<String> {
+    let forwarded = headers.iter().find(|(name, _)| name == "x-forwarded-for");
+    let last = forwarded.and_then(|(_, value)| value.rsplit(',').next()).map(|address| address.trim().to_owned());
+    last.or(Some(source_ip)).filter(|address| !address.is_empty())
 }
 
 /// Header names in lower case. Values of names that differ in case only are joined, because their
@@ -111,10 +134,13 @@ fn without_stage(path: String, stage: &str) -> String {
 impl From<Reply> for HttpAnswer {
     fn from(reply: Reply) -> Self {
         let (body, is_base64_encoded) = encoded(&reply.body);
-        let mut headers: HashMap<String, String> = reply.headers.into_iter().collect();
+        let (cookies, headers): (Vec<_>, Vec<_>) =
+            reply.headers.into_iter().partition(|(name, _)| name == "set-cookie");
+        let cookies = cookies.into_iter().map(|(_, value)| value).collect();
+        let mut headers: HashMap<String, String> = headers.into_iter().collect();
         // Lambda sets it from the body, which HEAD does not have.
         headers.remove("content-length");
-        Self { status_code: reply.status, headers, body, is_base64_encoded }
+        Self { status_code: reply.status, headers, cookies, body, is_base64_encoded }
     }
 }
 

@@ -63,7 +63,7 @@ fn missing_and_malformed_fields_are_empty() {
         json!({"rawPath": 7, "cookies": "a=1", "headers": ["host"], "requestContext": {"http": null, "stage": 1}}),
         json!({"headers": {"host": null}, "requestContext": {"http": {"method": ["GET"]}}, "body": {"a": 1}}),
     ] {
-        assert_eq!(request(event), Request::default());
+        assert_eq!(request(event), Request { is_encrypted: true, ..Request::default() });
     }
 }
 

@@ -7,8 +7,8 @@ use everfresh_core::artifacts::StoredBody;
 use everfresh_core::domain::page::Meta;
 use everfresh_core::metrics;
 
-use super::PageRead;
 use super::error::PageError;
+use super::{Found, PageRead};
 use crate::cache::bodies::Fetched;
 use crate::cache::ledger_reads::Until;
 use crate::cache::snapshot::{CachedPage, PageSnapshot};
@@ -41,35 +41,31 @@ impl PageContent {
 
 impl PageRead<'_> {
     /// The published body; without it, the last one that was served.
-    pub(super) async fn content(&self, cached: CachedPage) -> Result<PageContent, PageError> {
+    pub(super) async fn content(&self, cached: CachedPage) -> Result<Found, PageError> {
         let CachedPage { snapshot, from_cache, outage } = cached;
         let Some(meta) = snapshot.meta.clone() else { return Err(self.not_ready(RETRY_AFTER, "waiting")) };
-        let last_served = self.server.cache.last_served(self.page);
-        match self.server.cache.body(self.page, &meta, last_served.is_some()).await {
+        let has_fallback = self.last_served().is_some();
+        match self.server.cache.body(self.page, &meta, has_fallback).await {
             Fetched::Found { body, from_cache: body_from_cache } => {
                 let from_cache = body_from_cache && from_cache;
-                Ok(PageContent { snapshot, meta, body, from_cache, outage, lost: None })
+                Ok(Found::Content(PageContent { snapshot, meta, body, from_cache, outage, lost: None }))
             }
             Fetched::Unavailable => {
                 self.server.metrics.count(metrics::S3_OUTAGE);
-                let Some((meta, body)) = last_served else {
+                // Looked up again: another request may have seen the page taken down meanwhile.
+                let Some((meta, body)) = self.last_served() else {
                     return Err(self.not_ready(RETRY_AFTER, Outage::S3.as_str()));
                 };
                 let outage = Some(Outage::S3);
-                Ok(PageContent { snapshot, meta, body, from_cache: false, outage, lost: None })
+                Ok(Found::Content(PageContent { snapshot, meta, body, from_cache: false, outage, lost: None }))
             }
-            Fetched::Missing => self.without_body(snapshot, &meta.s3_key, last_served).await,
+            Fetched::Missing => self.without_body(snapshot, &meta.s3_key).await,
         }
     }
 
     /// The row points at an object that S3 does not have. A newer version may have been published
     /// meanwhile, which one more read shows.
-    async fn without_body(
-        &self,
-        mut snapshot: PageSnapshot,
-        lost: &str,
-        last_served: Option<(Arc<Meta>, Arc<StoredBody>)>,
-    ) -> Result<PageContent, PageError> {
+    async fn without_body(&self, mut snapshot: PageSnapshot, lost: &str) -> Result<Found, PageError> {
         let cache = &self.server.cache;
         if let Ok(newer) = cache.read_consistent(self.page, &self.policy).await {
             if let Some(content) = self.other_body(&newer, lost).await? {
@@ -82,9 +78,9 @@ impl PageRead<'_> {
             let (page, bucket) = (self.page.logged(), &self.server.settings.bucket);
             tracing::error!(%page, bucket, s3_key = lost, "the published body of {page} is gone from {bucket}: {lost}");
         }
-        if let Some((meta, body)) = last_served {
+        if let Some((meta, body)) = self.last_served() {
             let lost = Some(lost.to_owned());
-            return Ok(PageContent { snapshot, meta, body, from_cache: false, outage: None, lost });
+            return Ok(Found::Content(PageContent { snapshot, meta, body, from_cache: false, outage: None, lost }));
         }
         if let EnqueueDecision::Enqueue(enqueue) = self.decide(&snapshot, Some(lost)) {
             self.server.enqueuer.send(enqueue).await;
@@ -98,13 +94,22 @@ impl PageRead<'_> {
         Err(self.not_ready(RETRY_AFTER, "body-lost"))
     }
 
+    /// The last version that was served, unless its origin forbids serving it any longer.
+    fn last_served(&self) -> Option<(Arc<Meta>, Arc<StoredBody>)> {
+        let now_ms = self.server.now_ms();
+        self.server.cache.last_served(self.page).filter(|(meta, _)| !meta.must_not_be_served(&self.policy, now_ms))
+    }
+
     /// The snapshot's body in place of the lost one. None if it still points at the lost one, or at
     /// another that cannot be read.
-    async fn other_body(&self, snapshot: &PageSnapshot, lost: &str) -> Result<Option<PageContent>, PageError> {
+    async fn other_body(&self, snapshot: &PageSnapshot, lost: &str) -> Result<Option<Found>, PageError> {
         let Some(meta) = snapshot.meta.clone() else { return Ok(None) };
         if meta.tombstone {
             // Purged meanwhile: a regeneration enqueued now would bring the page back.
             return Err(PageError::Gone);
+        }
+        if let Some(bypass) = meta.bypass {
+            return Ok(Some(Found::Bypass(CachedPage::from_ledger(snapshot.clone()), bypass)));
         }
         if meta.s3_key == lost {
             return Ok(None);
@@ -113,22 +118,30 @@ impl PageRead<'_> {
             return Ok(None);
         };
         let snapshot = snapshot.clone();
-        Ok(Some(PageContent { snapshot, meta, body, from_cache: false, outage: None, lost: None }))
+        Ok(Some(Found::Content(PageContent { snapshot, meta, body, from_cache: false, outage: None, lost: None })))
     }
 
     /// The cached content, once the response deadline has passed.
-    pub(super) fn out_of_time(&self) -> Result<PageContent, PageError> {
+    pub(super) fn out_of_time(&self) -> Result<Found, PageError> {
         if self.server.log.should_log(Problem::DeadlineExceeded, self.page) {
             let page = self.page.logged();
             tracing::warn!(%page, "response deadline of {page} exceeded: DynamoDB, S3 and SQS took too long together");
         }
         let cache = &self.server.cache;
-        let (Some(snapshot), Some((meta, body))) = (cache.cached(self.page), cache.last_served(self.page)) else {
+        let Some(snapshot) = cache.cached(self.page) else {
             return Err(self.not_ready(RETRY_AFTER, Outage::Time.as_str()));
         };
         if snapshot.meta.as_ref().is_some_and(|meta| meta.tombstone) {
             return Err(PageError::Gone);
         }
-        Ok(PageContent { snapshot, meta, body, from_cache: false, outage: Some(Outage::Time), lost: None })
+        if let Some(bypass) = snapshot.meta.as_ref().and_then(|meta| meta.bypass) {
+            let cached = CachedPage { snapshot, from_cache: true, outage: Some(Outage::Time) };
+            return Ok(Found::Bypass(cached, bypass));
+        }
+        let Some((meta, body)) = self.last_served() else {
+            return Err(self.not_ready(RETRY_AFTER, Outage::Time.as_str()));
+        };
+        let outage = Some(Outage::Time);
+        Ok(Found::Content(PageContent { snapshot, meta, body, from_cache: false, outage, lost: None }))
     }
 }

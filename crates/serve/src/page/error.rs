@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use everfresh_core::config::ResolveError;
+use everfresh_core::domain::bypass::BypassReason;
 use everfresh_core::metrics::{self, Metric};
 
 use crate::http::cache_directives::REFUSED_SHARED;
@@ -26,8 +27,16 @@ pub enum PageError {
     OriginDown,
     /// The request panicked: a defect of Everfresh.
     Internal,
+    /// The origin's answer to a passed request is too large to be returned, or broke off.
+    Unreturnable,
     /// The page was purged.
     Gone,
+    /// Nothing of the page is stored, and there is no HTTP origin that could answer.
+    Bypassed {
+        /// The status with which the renderer answered.
+        status: Option<u16>,
+        reason: BypassReason,
+    },
     /// No version is published or can be read, and none was in time.
     NotYet {
         /// In seconds.
@@ -50,8 +59,11 @@ impl From<ResolveError> for PageError {
 impl PageError {
     pub(super) fn metric(&self) -> Metric {
         match self {
-            PageError::NotYet { .. } | PageError::OriginDown | PageError::Internal => metrics::UNAVAILABLE,
+            PageError::NotYet { .. } | PageError::OriginDown | PageError::Internal | PageError::Unreturnable => {
+                metrics::UNAVAILABLE
+            }
             PageError::Gone => metrics::GONE,
+            PageError::Bypassed { .. } => metrics::REFUSED,
             PageError::Method | PageError::Host | PageError::BadPath | PageError::NoRoute | PageError::NoOrigin => {
                 metrics::REFUSED
             }
@@ -78,8 +90,15 @@ impl PageError {
             PageError::NoRoute => (404, "There is no such page.", shared),
             PageError::NoOrigin => (404, "There is nothing to preview.", no_store),
             PageError::OriginDown => (502, "The origin did not answer the preview.", no_store),
+            PageError::Unreturnable => (502, "The answer is too large for this address, or broke off.", no_store),
             PageError::Internal => (500, "Something went wrong here. Please try again in a moment.", no_store),
             PageError::Gone => (410, "This page is gone.", shared),
+            // A status without a body, or one that needs headers of the origin, becomes 404.
+            PageError::Bypassed { status, .. } => (
+                status.filter(|status| matches!(status, 401 | 403 | 451)).unwrap_or(404),
+                "This page is not public.",
+                no_store,
+            ),
             PageError::NotYet { .. } => (503, "This page is not ready yet. Please try again in a moment.", no_store),
         };
         let reply = Reply::new(status)
@@ -101,7 +120,9 @@ impl PageError {
             | PageError::NoOrigin
             | PageError::OriginDown
             | PageError::Internal
-            | PageError::Gone => reply.with("content-type", PLAIN).body(text),
+            | PageError::Unreturnable
+            | PageError::Gone
+            | PageError::Bypassed { .. } => reply.with("content-type", PLAIN).body(text),
         }
     }
 
@@ -113,7 +134,9 @@ impl PageError {
             PageError::NoRoute => CacheStatus::Bypass { detail: "no-route" },
             PageError::NoOrigin | PageError::OriginDown => CacheStatus::Bypass { detail: "preview" },
             PageError::Internal => CacheStatus::Bypass { detail: "internal-error" },
+            PageError::Unreturnable => CacheStatus::Bypass { detail: "unreturnable" },
             PageError::Gone => CacheStatus::Miss { detail: "gone" },
+            PageError::Bypassed { reason, .. } => CacheStatus::Bypass { detail: reason.as_str() },
             PageError::NotYet { detail, .. } => CacheStatus::Miss { detail },
         }
     }

@@ -7,9 +7,9 @@ use everfresh_core::ledger::Seen;
 use everfresh_core::metrics;
 use tokio::time::Instant;
 
-use super::PageRead;
 use super::content::PageContent;
 use super::error::PageError;
+use super::{Found, PageRead};
 use crate::cache::ledger_reads::{Until, is_row_error};
 use crate::cache::snapshot::{CachedPage, PageSnapshot};
 use crate::enqueue::{Enqueue, EnqueueDecision};
@@ -23,7 +23,7 @@ const RETRY_AFTER_RATE_LIMIT: u64 = 60;
 
 impl PageRead<'_> {
     /// lookup → (wait) → body.
-    pub(super) async fn find(&mut self) -> Result<PageContent, PageError> {
+    pub(super) async fn find(&mut self) -> Result<Found, PageError> {
         let cached = self.lookup().await?;
         let freshness = self.freshness(&cached.snapshot);
         self.server.metrics.count_freshness(&freshness);
@@ -31,11 +31,23 @@ impl PageRead<'_> {
         let would_not_see = cached.outage.is_some() && cached.snapshot.meta.is_some();
         self.waited = must_wait(&freshness) && !would_not_see;
         let cached = if self.waited { self.wait(cached).await? } else { cached };
-        match self.freshness(&cached.snapshot) {
-            Freshness::Missing => Err(self.not_ready(RETRY_AFTER, "waiting")),
-            Freshness::Gone => Err(PageError::Gone),
-            // An expired page is better than none once the wait is over.
-            Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Expired { .. } => self.content(cached).await,
+        let freshness = self.freshness(&cached.snapshot);
+        let meta = cached.snapshot.meta.clone();
+        match (freshness, meta) {
+            (Freshness::Missing, _) | (_, None) => Err(self.not_ready(RETRY_AFTER, "waiting")),
+            (Freshness::Gone, _) => Err(PageError::Gone),
+            (Freshness::Bypass { .. }, Some(meta)) => match meta.bypass {
+                Some(bypass) => Ok(Found::Bypass(cached, bypass)),
+                None => Err(self.not_ready(RETRY_AFTER, "waiting")),
+            },
+            // An expired page is better than none once the wait is over, unless its origin has
+            // forbidden that.
+            (Freshness::Expired { .. }, Some(meta)) if meta.must_revalidate => {
+                Err(self.not_ready(RETRY_AFTER, "must-revalidate"))
+            }
+            (Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Expired { .. }, Some(_)) => {
+                self.content(cached).await
+            }
         }
     }
 
@@ -95,7 +107,13 @@ impl PageRead<'_> {
     /// How long to wait for a regeneration. Some of the response deadline is left for the body.
     pub(super) fn wait_time(&self) -> Duration {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let wait = Duration::from_millis(self.server.settings.wait_ms);
+        let settings = &self.server.settings;
+        // A reader who can be passed to the origin need not wait for long.
+        let wait_ms = match self.tenant.has_origin() {
+            true => settings.wait_ms.min(settings.pass_after_ms),
+            false => settings.wait_ms,
+        };
+        let wait = Duration::from_millis(wait_ms);
         left.saturating_sub(Duration::from_millis(FOR_BODY_MS)).min(wait)
     }
 
@@ -112,6 +130,20 @@ impl PageRead<'_> {
         match decision {
             EnqueueDecision::Enqueue(enqueue) => Some(enqueue),
             EnqueueDecision::NotNeeded
+            | EnqueueDecision::Rendering
+            | EnqueueDecision::Suppressed
+            | EnqueueDecision::QueueDown
+            | EnqueueDecision::RateLimited
+            | EnqueueDecision::Cooldown { .. } => None,
+        }
+    }
+
+    /// The check of a bypass to enqueue after the reply, if one is due.
+    pub(super) fn check(&self, snapshot: &PageSnapshot) -> Option<Enqueue> {
+        match self.decide(snapshot, None) {
+            EnqueueDecision::Enqueue(enqueue) if !self.enqueued => Some(enqueue),
+            EnqueueDecision::Enqueue(_)
+            | EnqueueDecision::NotNeeded
             | EnqueueDecision::Rendering
             | EnqueueDecision::Suppressed
             | EnqueueDecision::QueueDown
@@ -138,6 +170,6 @@ impl PageRead<'_> {
 fn must_wait(freshness: &Freshness) -> bool {
     match freshness {
         Freshness::Missing | Freshness::Expired { .. } => true,
-        Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Gone => false,
+        Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Gone | Freshness::Bypass { .. } => false,
     }
 }

@@ -29,6 +29,7 @@ impl PageRead<'_> {
             stale_ms,
             policy: self.policy,
             cache_status,
+            stands_in: content.outage.is_some(),
             tags: tags.as_ref().map(|(name, value)| (*name, value.as_str())),
         };
         let reply = response.reply(request, method, now_ms);
@@ -84,7 +85,11 @@ impl PageRead<'_> {
 fn ttl(freshness: &Freshness, meta: &Meta, now_ms: u64) -> (i64, u64) {
     let ends_ms = match freshness {
         Freshness::Fresh { until_ms } => *until_ms,
-        Freshness::Stale { .. } | Freshness::Expired { .. } | Freshness::Missing | Freshness::Gone => {
+        Freshness::Stale { .. }
+        | Freshness::Expired { .. }
+        | Freshness::Missing
+        | Freshness::Gone
+        | Freshness::Bypass { .. } => {
             // An invalidation or a deployment may have ended its lifetime early.
             seconds::to_ms(meta.generated_at.saturating_add(meta.revalidate_seconds)).min(now_ms)
         }
