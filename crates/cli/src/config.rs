@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use everfresh_core::config::{Config, Render, TenantConfig};
+use everfresh_core::config::{Config, Fallback, Proxied, Render, TenantConfig};
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_worker::startup;
 
@@ -15,7 +15,6 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let file = target.config.as_deref().unwrap_or(Path::new("everfresh.toml"));
     let config = load(file)?;
     let tenants: Vec<&TenantConfig> = config.tenants().collect();
-    startup::check_renderers(&config).with_context(|| file.display().to_string())?;
     config.check_origins(false).with_context(|| file.display().to_string())?;
     startup::check_templates(&config, &file.display().to_string())?;
     let notes = notes(&config);
@@ -23,7 +22,7 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
         let tenants: Vec<_> = tenants
             .iter()
             .map(|tenant| {
-                let routes: Vec<String> = tenant.routes().iter().map(|route| route.path.to_string()).collect();
+                let routes: Vec<String> = tenant.routes().map(|route| route.path.to_string()).collect();
                 serde_json::json!({"tenant": tenant.tenant.as_str(), "hosts": tenant.hosts, "routes": routes})
             })
             .collect();
@@ -38,6 +37,18 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
             let stale = route.max_stale.map_or("without limit".to_owned(), |time| format!("for {time}"));
             say!("  {:<28} fresh for {}, then stale {stale}", route.path.to_string(), route.revalidate)?;
         }
+        for (path, how) in tenant.proxied() {
+            let how = match how {
+                Proxied::Pass => "passed to the origin",
+                Proxied::Asset => "passed to the origin without cookies",
+            };
+            say!("  {:<28} {how}", path.to_string())?;
+        }
+        let rest = match tenant.fallback {
+            Fallback::Pass => "passed to the origin",
+            Fallback::NotFound => "404",
+        };
+        say!("  {:<28} {rest}", "every other path")?;
     }
     for note in notes {
         say!("")?;
@@ -48,15 +59,20 @@ pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
 
 /// Restrictions that apply to some deployments but not to this machine.
 fn notes(config: &Config) -> Vec<String> {
-    let by_templates = config.tenants().filter(|tenant| matches!(tenant.render, Render::Templates(_)));
     let note = |tenant: &TenantConfig| {
-        format!(
-            "tenant.{}.render: templates work only if the configuration is a file in the function's package; a worker whose \
-             EVERFRESH_CONFIG is s3://… refuses to start with them",
-            tenant.tenant
-        )
+        let name = &tenant.tenant;
+        match &tenant.render {
+            Render::Http(_) => None,
+            Render::Lambda(function) => Some(format!(
+                "tenant.{name}.render: a stack's worker may invoke {function} only if the parameter RenderFunctionArns has its ARN"
+            )),
+            Render::Templates(_) => Some(format!(
+                "tenant.{name}.render: templates work only if the configuration is a file in the function's package; a worker \
+                 whose EVERFRESH_CONFIG is s3://… refuses to start with them"
+            )),
+        }
     };
-    by_templates.map(note).collect()
+    config.tenants().filter_map(note).collect()
 }
 
 /// Reads a file without validating it.

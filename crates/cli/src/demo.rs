@@ -43,7 +43,11 @@ pub(crate) fn for_origin(dir: &DataDir, origin: &str) -> anyhow::Result<PathBuf>
     // machine on the network.
     let file = dir.file("origin").join("everfresh.toml");
     let text = format!(
-        "[tenant.demo]\nhosts = [\"localhost\", \"127.0.0.1\"]\nrender = {{ http = {origin:?}, private_network = true }}\n\n\
+        "[tenant.demo]\nhosts  = [\"localhost\", \"127.0.0.1\"]\n\
+         # The origin sees the host that the browser does: frameworks compare it with a form's Origin.\n\
+         render = {{ http = {origin:?}, private_network = true, host = \"public\" }}\n\
+         # Assets and internal paths of these frameworks; none of them is in another's way.\n\
+         presets = [\"astro\", \"django\", \"next\", \"nuxt\", \"sveltekit\"]\n\n\
          [[tenant.demo.route]]\npath = \"/{{*rest}}\"\nrevalidate = \"10s\"\nmax_stale = \"1h\"\n"
     );
     write(&file, &text).with_context(|| format!("writing {}", file.display()))?;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
-use everfresh_core::clients::{ClientTimeouts, Clients};
+use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_core::clock::Clock;
-use everfresh_core::config::Ladder;
+use everfresh_core::config::{Config, Ladder, Render};
 use everfresh_core::stack::Stack;
 use everfresh_enqueue::{Message, Queues, Reason, Sender};
 use everfresh_local::data_dir::DataDir;
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     for variable in &settings.ignored {
         note!("{variable} is ignored: `dev` creates its own table, bucket and queues");
     }
-    let worker = Arc::new(worker(&settings, &config, &clients)?);
+    let worker = Arc::new(worker(&settings, &config, &clients).await?);
     let gateway = aws_port.serve(engines.clone()).context("starting the gateway of DynamoDB, S3 and SQS")?;
     let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::READER);
     let readers = readers::open(pages_port, &config::read(&config)?, &reading, settings.serving.clone())?;
@@ -132,12 +132,24 @@ fn config_file(
 }
 
 /// The worker as deployed, except that loopback origins are allowed.
-fn worker(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Result<Worker> {
+async fn worker(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Result<Worker> {
     let folder = config.parent().unwrap_or(Path::new("."));
     let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_loopback();
     let loaded = config::load(config)?;
     loaded.check_origins(true).with_context(|| config.display().to_string())?;
+    let renderers = if invokes_functions(&loaded) { with_functions(renderers).await } else { renderers };
     Ok(startup::worker(&settings.worker, loaded, clients, Arc::new(renderers))?)
+}
+
+fn invokes_functions(config: &Config) -> bool {
+    config.tenants().any(|tenant| matches!(tenant.render, Render::Lambda(_)))
+}
+
+/// Functions are not part of local mode: they are invoked in AWS, or at AWS_ENDPOINT_URL_LAMBDA. Only
+/// for configurations that need it, because the SDK may search the network for a region.
+async fn with_functions(renderers: Renderers) -> Renderers {
+    let aws = Clients::aws(&aws_sdk_config(ClientTimeouts::WORKER, Network::Workstation).await);
+    renderers.with_lambda(&aws)
 }
 
 /// Enqueues the demo's pages, so that they are ready for the first reader.

@@ -43,6 +43,13 @@ pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<
         }
         Freshness::Stale { why } => format!("stale: {}", cause(why)),
         Freshness::Expired { why } => format!("expired: {}", cause(why)),
+        Freshness::Bypass { due } => {
+            let reason = state.meta.as_ref().and_then(|meta| meta.bypass).map_or("", |bypass| bypass.reason.as_str());
+            match due {
+                None => format!("bypass: the origin answers each reader ({reason})"),
+                Some(why) => format!("bypass: the origin answers each reader ({reason}); check due: {}", cause(why)),
+            }
+        }
         Freshness::Missing => match &state.unreadable {
             Some(row) => format!("missing: {}; the next render replaces that row", row.error),
             None => "missing: never published".to_owned(),

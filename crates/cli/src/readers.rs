@@ -7,20 +7,26 @@ use bytes::Bytes;
 use everfresh_core::clients::Clients;
 use everfresh_core::config::{Config, host_name};
 use everfresh_core::domain::page_key::Tenant;
-use everfresh_local::gateway::{Gateway, Port};
+use everfresh_local::gateway::{Gateway, Port, ResponseBody, full};
 use everfresh_serve::http::request::Request;
-use everfresh_serve::{Served, Server, Settings};
+use everfresh_serve::{Served, Server, Settings, Stream};
+use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
 
 /// Host names of this machine.
 const LOOPBACK: [&str; 2] = ["localhost", "127.0.0.1"];
 /// Not a host name, so it cannot be in a configuration.
 const LOOPBACK_V6: &str = "[::1]";
 
+/// How long a passed request may take: a framework's dev server keeps event streams open.
+const PASS_DEADLINE_MS: u64 = 3_600_000;
+
 /// Serves the pages of the configuration text `config` on `port`.
 pub(crate) fn open(port: Port, config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<Gateway> {
+    let settings = Settings { pass_deadline_ms: PASS_DEADLINE_MS, ..settings };
     let (server, hosts) = server(config, clients, settings)?;
     let answer = move |request| answer(server.clone(), hosts.clone(), request);
-    port.serve_with(answer).context("starting the HTTP server for pages")
+    port.serve_streams(answer).context("starting the HTTP server for pages")
 }
 
 /// The server as deployed, except that loopback origins are allowed.
@@ -30,8 +36,12 @@ fn server(config: &str, clients: &Clients, settings: Settings) -> anyhow::Result
     Ok((Arc::new(Server::new(config, settings, clients).with_loopback_origins()), hosts))
 }
 
-async fn answer(server: Arc<Server>, hosts: Arc<HostAliases>, request: http::Request<Bytes>) -> http::Response<Bytes> {
-    let Served { reply, enqueue } = server.serve(&hosts.request(&request)).await;
+async fn answer(
+    server: Arc<Server>,
+    hosts: Arc<HostAliases>,
+    mut request: http::Request<Bytes>,
+) -> http::Response<ResponseBody> {
+    let Served { reply, stream, enqueue } = server.serve(&hosts.request(&request)).await;
     // Unlike a Lambda function, this process is not frozen after the reply.
     tokio::spawn(async move {
         server.finish(enqueue).await;
@@ -42,12 +52,34 @@ async fn answer(server: Arc<Server>, hosts: Arc<HostAliases>, request: http::Req
     for (name, value) in reply.headers {
         response = response.header(name, value);
     }
-    response.body(reply.body).unwrap_or_else(|error| {
+    let body = match stream {
+        None => full(reply.body),
+        Some(Stream { body, upgraded: None }) => body.map_err(Into::into).boxed_unsync(),
+        Some(Stream { upgraded: Some(origin), .. }) => {
+            tokio::spawn(connect(hyper::upgrade::on(&mut request), origin));
+            full(Bytes::new())
+        }
+    };
+    response.body(body).unwrap_or_else(|error| {
         tracing::error!(%error, "HTTP response cannot be built; answered 500");
-        let mut response = http::Response::default();
+        let mut response = http::Response::new(full(Bytes::new()));
         *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
         response
     })
+}
+
+/// Copies between the visitor's connection and the origin's until one side closes: a WebSocket.
+async fn connect(visitor: hyper::upgrade::OnUpgrade, origin: hyper::upgrade::Upgraded) {
+    match visitor.await {
+        Ok(visitor) => {
+            let (mut visitor, mut origin) = (TokioIo::new(visitor), TokioIo::new(origin));
+            // Either side may end at any time.
+            if let Err(error) = tokio::io::copy_bidirectional(&mut visitor, &mut origin).await {
+                tracing::debug!(%error, "WebSocket closed");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the connection of a WebSocket could not be taken over"),
+    }
 }
 
 /// The configuration with loopback host names added to each tenant, because the tenant's own hosts
@@ -118,6 +150,11 @@ impl HostAliases {
             cookies: cookies.collect(),
             body: request.body().clone(),
             headers,
+            // Only programs of this machine can connect.
+            client: Some("127.0.0.1".to_owned()),
+            is_encrypted: false,
+            is_upgrade: request.extensions().get::<hyper::upgrade::OnUpgrade>().is_some()
+                && request.headers().contains_key("upgrade"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! DynamoDB, S3, SQS and the notification services behind one entry point.
+//! DynamoDB, S3, SQS, Lambda and the notification services behind one entry point.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,16 +8,18 @@ use http::{HeaderValue, Request, Response};
 
 use crate::data_dir::DataDir;
 use crate::dynamodb::DynamoDb;
+use crate::functions::{self, Functions};
 use crate::s3::S3;
 use crate::sqs::{Sqs, SqsOpenError};
 use crate::subscribers::{Subscriber, Subscribers};
 
-/// DynamoDB, S3, SQS, CloudFront, EventBridge and SNS. Clones share their data.
+/// DynamoDB, S3, SQS, Lambda, CloudFront, EventBridge and SNS. Clones share their data.
 #[derive(Clone, Debug)]
 pub struct Engines {
     dynamodb: DynamoDb,
     s3: S3,
     sqs: Sqs,
+    functions: Functions,
     subscribers: Subscribers,
     clock: Clock,
 }
@@ -27,6 +29,7 @@ pub enum Service {
     DynamoDb,
     S3,
     Sqs,
+    Lambda,
     CloudFront,
     EventBridge,
     /// SNS, and every other request in the AWS Query protocol, which is refused there.
@@ -51,6 +54,7 @@ impl Engines {
             dynamodb: DynamoDb::memory(&clock)?,
             s3: S3::memory(&clock)?,
             sqs: Sqs::memory(&clock, 0).await?,
+            functions: Functions::default(),
             subscribers: Subscribers::default(),
             clock,
         })
@@ -64,6 +68,7 @@ impl Engines {
             dynamodb: DynamoDb::open(&dir.file("dynamodb.db"))?,
             s3: S3::open(&dir.file("s3.db"), &clock)?,
             sqs: Sqs::open(&dir.file("sqs.db"), &clock, port).await?,
+            functions: Functions::default(),
             subscribers: Subscribers::default(),
             clock,
         })
@@ -86,6 +91,10 @@ impl Engines {
         }
     }
 
+    pub fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
     pub fn subscribers(&self) -> &Subscribers {
         &self.subscribers
     }
@@ -98,6 +107,7 @@ impl Engines {
                 let (parts, body) = request.into_parts();
                 self.sqs.call(&parts.headers, body).await
             }
+            Service::Lambda => self.functions.call(&request),
             Service::S3 => self.s3.call(request).await,
             Service::CloudFront => self.notify(Subscriber::CloudFront, &request),
             Service::EventBridge => self.notify(Subscriber::EventBridge, &request),
@@ -114,7 +124,7 @@ impl Engines {
 
 impl Service {
     /// JSON protocols name the operation in a header. A form is the Query protocol (Everfresh
-    /// uploads nothing by POST), and CloudFront's paths begin with its API version. The rest is S3.
+    /// uploads nothing by POST), and the paths of CloudFront and Lambda begin with an API version. The rest is S3.
     pub fn of<T>(request: &Request<T>) -> Self {
         let header = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
         match header("x-amz-target") {
@@ -123,6 +133,7 @@ impl Service {
             target if target.starts_with(b"AWSEvents.") => Self::EventBridge,
             _ if is_form(header("content-type")) => Self::Sns,
             _ if request.uri().path().starts_with("/2020-05-31/distribution/") => Self::CloudFront,
+            _ if request.uri().path().starts_with(functions::PATH) => Self::Lambda,
             _ => Self::S3,
         }
     }

@@ -112,6 +112,7 @@ impl Call {
             Service::DynamoDb | Service::Sqs | Service::EventBridge => target_operation(request),
             Service::CloudFront => "CreateInvalidation".to_owned(),
             Service::Sns => "Publish".to_owned(),
+            Service::Lambda => "Invoke".to_owned(),
         };
         let conditional = request.headers().contains_key("if-none-match") || request.headers().contains_key("if-match");
         Self { service, operation, conditional }
@@ -124,7 +125,7 @@ impl Call {
                 "TransactWriteItems" | "TransactGetItems" | "PutItem" | "UpdateItem" | "DeleteItem"
             ),
             Service::S3 => self.operation == "PutObject" && self.conditional,
-            Service::Sqs | Service::CloudFront | Service::EventBridge | Service::Sns => false,
+            Service::Sqs | Service::Lambda | Service::CloudFront | Service::EventBridge | Service::Sns => false,
         }
     }
 }

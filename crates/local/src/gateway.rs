@@ -5,16 +5,20 @@
 mod callers;
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -27,6 +31,14 @@ use crate::engines::Engines;
 
 /// DynamoDB's limit, well above that of a page or a message.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
+
+/// The body of a response. An error closes the connection, so that the client notices.
+pub type ResponseBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
+
+/// A body that is there already.
+pub fn full(bytes: Bytes) -> ResponseBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
 
 /// Limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
@@ -95,12 +107,25 @@ impl Port {
         })
     }
 
-    /// Serves `answer` on its own thread and runtime: the engines block the calling thread, which
-    /// must not delay the caller's other tasks.
+    /// As [`Port::serve_streams`], for responses that are there as a whole.
     pub fn serve_with<Answer, Answering>(self, answer: Answer) -> io::Result<Gateway>
     where
         Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
         Answering: Future<Output = Response<Bytes>> + Send + 'static,
+    {
+        self.serve_streams(move |request| {
+            let answering = answer(request);
+            async move { answering.await.map(full) }
+        })
+    }
+
+    /// Serves `answer` on its own thread and runtime: the engines block the calling thread, which
+    /// must not delay the caller's other tasks. After a response with status 101, the request's
+    /// extension `hyper::upgrade::OnUpgrade` yields the connection.
+    pub fn serve_streams<Answer, Answering>(self, answer: Answer) -> io::Result<Gateway>
+    where
+        Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
+        Answering: Future<Output = Response<ResponseBody>> + Send + 'static,
     {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -133,7 +158,7 @@ impl Gateway {
 async fn accept<Answer, Answering>(listener: TcpListener, limits: Limits, answer: Answer) -> io::Result<()>
 where
     Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
-    Answering: Future<Output = Response<Bytes>> + Send + 'static,
+    Answering: Future<Output = Response<ResponseBody>> + Send + 'static,
 {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let permits = Arc::new(Semaphore::new(limits.connections));
@@ -162,7 +187,7 @@ where
 async fn serve_connection<Answer, Answering>(stream: TcpStream, max_idle: Duration, answer: Answer)
 where
     Answer: Fn(Request<Bytes>) -> Answering + Clone + Send + Sync + 'static,
-    Answering: Future<Output = Response<Bytes>> + Send + 'static,
+    Answering: Future<Output = Response<ResponseBody>> + Send + 'static,
 {
     let (busy, mut requests) = watch::channel(0_usize);
     let busy = Arc::new(busy);
@@ -171,20 +196,47 @@ where
         async move {
             // Reading the body counts as idle time, as reading the headers does.
             let request = read(request).await;
-            let _in_progress = InProgress::new(busy);
+            let in_progress = InProgress::new(busy);
             let response = match request {
                 Ok(request) => answer(request).await,
-                Err(response) => response,
+                Err(response) => response.map(full),
             };
-            Ok::<_, Infallible>(response.map(Full::new))
+            // Until the body has been sent: a stream may pause for longer than a connection may.
+            Ok::<_, Infallible>(response.map(|body| Sending { body, _in_progress: in_progress }))
         }
     });
     let server = auto::Builder::new(TokioExecutor::new());
     tokio::select! {
-        served = server.serve_connection(TokioIo::new(stream), service) => if let Err(error) = served {
+        served = server.serve_connection_with_upgrades(TokioIo::new(stream), service) => if let Err(error) = served {
             tracing::debug!(error, "connection ended early");
         },
         () = idle_for(max_idle, &mut requests) => tracing::debug!("idle connection closed"),
+    }
+}
+
+/// A response's body, whose request is in progress until it has been sent.
+struct Sending {
+    body: ResponseBody,
+    _in_progress: InProgress,
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -6,6 +6,7 @@
 //! | Where | What |
 //! |---|---|
 //! | [`dynamodb`], [`s3`], [`sqs`] | the engines: an HTTP request in, an HTTP response out |
+//! | [`functions`] | Lambda functions that are closures in this process |
 //! | [`subscribers`] | CloudFront, EventBridge and SNS, which receive the notifications of a commit |
 //! | [`engines`] | all of them together, in memory or in a [`data_dir`] |
 //! | [`in_process`] | an HTTP client for the real SDK clients that calls the engines without a socket |
@@ -19,6 +20,7 @@ pub mod dynamodb;
 pub mod engines;
 pub mod event_source;
 pub mod faults;
+pub mod functions;
 pub mod gateway;
 pub mod in_process;
 pub mod s3;

@@ -118,7 +118,7 @@ impl Refusal {
         let escaped = message.replace('&', "&amp;").replace('<', "&lt;");
         let error = format!("<Error><Code>{code}</Code><Message>{escaped}</Message></Error>");
         let (content_type, body) = match service {
-            Service::DynamoDb | Service::Sqs | Service::EventBridge => {
+            Service::DynamoDb | Service::Sqs | Service::Lambda | Service::EventBridge => {
                 ("application/x-amz-json-1.0", json!({"__type": code, "message": message}).to_string())
             }
             Service::S3 => ("application/xml", error),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::engines::Service;
 use crate::faults::Call;
+use crate::functions::refusal;
 
 pub(super) fn internal_error(service: Service) -> Response<Bytes> {
     match service {
@@ -16,6 +17,7 @@ pub(super) fn internal_error(service: Service) -> Response<Bytes> {
             "We encountered an internal error. Please try again.",
         ),
         Service::Sqs => sqs(StatusCode::INTERNAL_SERVER_ERROR, "InternalFailure", "InternalFailure;Receiver"),
+        Service::Lambda => refusal(500, "ServiceException", "ServiceException (injected fault)"),
         Service::EventBridge => events(StatusCode::INTERNAL_SERVER_ERROR, "InternalException"),
         Service::CloudFront | Service::Sns => query(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
     }
@@ -26,6 +28,7 @@ pub(super) fn throttled(service: Service) -> Response<Bytes> {
         Service::DynamoDb => dynamodb(StatusCode::BAD_REQUEST, "ProvisionedThroughputExceededException", json!({})),
         Service::S3 => s3(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "Please reduce your request rate."),
         Service::Sqs => sqs(StatusCode::BAD_REQUEST, "RequestThrottled", "RequestThrottled;Sender"),
+        Service::Lambda => refusal(429, "TooManyRequestsException", "Rate Exceeded. (injected fault)"),
         Service::EventBridge => events(StatusCode::BAD_REQUEST, "ThrottlingException"),
         Service::CloudFront | Service::Sns => query(StatusCode::BAD_REQUEST, "Throttling"),
     }
