@@ -8,8 +8,9 @@ mod rows;
 
 use everfresh_core::config::Config;
 use everfresh_core::domain::artifact::Rendered;
+use everfresh_core::domain::origin_response::OriginRules;
 use everfresh_core::domain::page_key::{CanonicalPath, NormalPath, Tenant};
-use everfresh_core::domain::publish_gate::{Gate, GateRules};
+use everfresh_core::domain::publish_gate::{Gate, GateRules, Verdict};
 use everfresh_core::domain::request::{Handle, IdempotencyKey};
 use everfresh_core::domain::tag::Tag;
 use everfresh_enqueue::Message;
@@ -138,7 +139,8 @@ pub fn conditional(bytes: &[u8]) {
     serde_json::to_string(&HttpAnswer::from(reply)).expect("any body is serializable");
 }
 
-/// An origin's response is published or refused; a published one never sets a cookie.
+/// An origin's response is published, or it is a bypass or a failure; a published one never sets a
+/// cookie.
 pub fn gate(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -150,8 +152,17 @@ pub fn gate(bytes: &[u8]) {
     let page = CanonicalPath::stored("/products/1").expect("canonical");
     let rules = GateRules::default();
     let hosts = ["www.acme.example".to_owned()];
-    let gate = Gate { page: &page, rules: &rules, hosts: &hosts, max_bytes: 1 << 20, previous_bytes: None };
-    if let Ok(passed) = gate.check(rendered) {
+    let gate = Gate {
+        page: &page,
+        rules: &rules,
+        origin_rules: OriginRules::default(),
+        pass_when: &[],
+        hosts: &hosts,
+        max_bytes: 1 << 20,
+        has_page: true,
+        previous_bytes: None,
+    };
+    if let Verdict::Store(passed) = gate.judge(rendered) {
         let headers = passed.artifact.headers();
         assert!(headers.iter().all(|(name, _)| name != "set-cookie" && name != "cache-control"));
         assert!(headers.iter().all(|(_, value)| !value.contains(['\r', '\n', '\0'])));

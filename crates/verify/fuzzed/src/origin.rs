@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use everfresh_core::config::HttpOrigin;
 use everfresh_core::domain::artifact::Rendered;
+use everfresh_core::domain::origin_response::OriginRules;
 use everfresh_core::domain::page_key::{CanonicalPath, Tenant};
-use everfresh_core::domain::publish_gate::{Gate, GateRules};
+use everfresh_core::domain::publish_gate::{Gate, GateRules, Verdict};
 use everfresh_core::render::RenderFailure;
 use everfresh_origin::{OriginRequest, fetch_over};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -14,6 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Small, so that inputs exceed it.
 const MAX_BYTES: u64 = 256;
+
+const TARGETED: [&str; 3] = ["everfresh-cdn-cache-control", "cdn-cache-control", "surrogate-control"];
 
 /// A response is a page or a failure. No published page exceeds the limit or its declared length,
 /// has an unknown transfer encoding, sets a cookie, or is marked private.
@@ -29,6 +32,10 @@ pub fn origin(bytes: &[u8]) {
         return;
     }
     assert!(rendered.declared_bytes.is_none_or(|declared| declared == rendered.body.len() as u64));
+    // A header for caches like this one replaces the one for browsers (RFC 9213).
+    if rendered.headers.iter().any(|(name, _)| TARGETED.contains(&name.as_str())) {
+        return;
+    }
     for (name, value) in &rendered.headers {
         check_published(name, value);
     }
@@ -72,8 +79,17 @@ fn is_published(rendered: Rendered) -> bool {
     let page = CanonicalPath::stored("/products/1").expect("canonical");
     let rules = GateRules::default();
     let hosts = ["www.acme.example".to_owned()];
-    let gate = Gate { page: &page, rules: &rules, hosts: &hosts, max_bytes: MAX_BYTES, previous_bytes: None };
-    gate.check(rendered).is_ok()
+    let gate = Gate {
+        page: &page,
+        rules: &rules,
+        origin_rules: OriginRules::default(),
+        pass_when: &[],
+        hosts: &hosts,
+        max_bytes: MAX_BYTES,
+        has_page: true,
+        previous_bytes: None,
+    };
+    matches!(gate.judge(rendered), Verdict::Store(_))
 }
 
 thread_local! {

@@ -7,7 +7,7 @@
 //! attribute `body`, the others as metadata.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use aws_smithy_runtime_api::client::http::{
@@ -16,6 +16,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
+use everfresh_core::aws_time::AwsTime;
 use everfresh_core::clients::{ClientTimeouts, Clients, Explicit};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::Config;
@@ -42,10 +43,12 @@ fn statuses(bytes: &[u8]) -> [u16; 3] {
     let text = String::from_utf8_lossy(bytes);
     let (head, rows) = text.split_once("\n\n").unwrap_or((&text, ""));
     let request = request(head);
+    let (clients, content) = clients();
+    *content.lock().unwrap_or_else(PoisonError::into_inner) = Rows::parse(rows);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without a network");
     runtime.block_on(async {
-        let server = server(Store::parse(rows));
+        let server = server(clients);
         let mut statuses = [0; 3];
         // The second response comes from memory, the third is read again.
         for (status, pause) in statuses.iter_mut().zip([0, 0, 2]) {
@@ -102,7 +105,7 @@ fn request(head: &str) -> Request {
     Request { method: method.to_owned(), target: target.to_owned(), headers, ..Request::default() }
 }
 
-fn server(store: Store) -> Server {
+fn server(clients: &Clients) -> Server {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     let config = CONFIG.get_or_init(|| Config::parse(crate::CONFIG).expect("valid test settings"));
     let settings = Settings::read(|variable| {
@@ -119,30 +122,46 @@ fn server(store: Store) -> Server {
         })
     });
     let began = tokio::time::Instant::now();
-    let clients = Clients::explicit(Explicit {
-        http: SharedHttpClient::new(store),
-        endpoint: "http://in-process.invalid".to_owned(),
-        region: "us-east-1".to_owned(),
-        access_key: "x".to_owned(),
-        secret_key: "x".to_owned(),
-        timeouts: ClientTimeouts::READER,
-        clock: Clock::new(move || UNIX_EPOCH + Duration::from_secs(NOW_S) + began.elapsed()),
-        retry_partition: Some("rows".to_owned()),
-    });
+    let clock = Clock::new(move || UNIX_EPOCH + Duration::from_secs(NOW_S) + began.elapsed());
+    let mut clients = clients.clone();
+    clients.time = AwsTime::new(clock);
     Server::new(config.clone(), settings.expect("valid test settings"), &clients)
+}
+
+/// The SDK clients, and the content behind them. Made once: a client costs more than its requests.
+fn clients() -> &'static (Clients, Arc<Mutex<Rows>>) {
+    static CLIENTS: OnceLock<(Clients, Arc<Mutex<Rows>>)> = OnceLock::new();
+    CLIENTS.get_or_init(|| {
+        let content = Arc::new(Mutex::new(Rows::default()));
+        let clients = Clients::explicit(Explicit {
+            http: SharedHttpClient::new(Store(content.clone())),
+            endpoint: "http://in-process.invalid".to_owned(),
+            region: "us-east-1".to_owned(),
+            access_key: "x".to_owned(),
+            secret_key: "x".to_owned(),
+            timeouts: ClientTimeouts::READER,
+            clock: Clock::new(|| UNIX_EPOCH + Duration::from_secs(NOW_S)),
+            retry_partition: Some("rows".to_owned()),
+        });
+        (clients, content)
+    })
 }
 
 /// Attributes by name, in DynamoDB JSON.
 type Row = serde_json::Map<String, Value>;
 
-/// The stub of DynamoDB, S3 and SQS: rows by sort key, and one object.
-#[derive(Clone, Debug)]
-struct Store {
-    rows: Arc<BTreeMap<String, Row>>,
-    object: Arc<Option<Row>>,
+/// What table and bucket have: rows by sort key, and one object.
+#[derive(Debug, Default)]
+struct Rows {
+    rows: BTreeMap<String, Row>,
+    object: Option<Row>,
 }
 
-impl Store {
+/// The stub of DynamoDB, S3 and SQS.
+#[derive(Clone, Debug)]
+struct Store(Arc<Mutex<Rows>>);
+
+impl Rows {
     fn parse(text: &str) -> Self {
         let mut rows: BTreeMap<String, Row> = BTreeMap::new();
         for line in text.lines() {
@@ -153,7 +172,7 @@ impl Store {
             row.insert(name.to_owned(), attribute(kind, words.next().unwrap_or_default()));
         }
         let object = rows.remove("OBJECT");
-        Self { rows: Arc::new(rows), object: Arc::new(object) }
+        Self { rows, object }
     }
 
     fn answer(&self, request: &HttpRequest) -> http::Response<SdkBody> {
@@ -210,7 +229,8 @@ impl HttpClient for Store {
 
 impl HttpConnector for Store {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let response = HttpResponse::try_from(self.answer(&request)).expect("a valid response");
+        let answer = self.0.lock().unwrap_or_else(PoisonError::into_inner).answer(&request);
+        let response = HttpResponse::try_from(answer).expect("a valid response");
         HttpConnectorFuture::ready(Ok(response))
     }
 }

@@ -6,7 +6,8 @@ use crate::scopes::{Plan, Scope, Sender, Simultaneous};
 use crate::state::FaultBudget;
 use crate::worker_scopes::{BASE, NOTHING, change, repeat};
 
-const UNPIN: Plan = Plan { key: 2, hash: 0, changes_source: false, sender: Sender::Operator };
+pub(crate) const UNPIN: Plan =
+    Plan { key: 2, hash: 0, changes_source: false, expired: false, sender: Sender::Operator };
 
 pub(crate) const ACTOR_SCOPES: &[Scope] = &[
     Scope {
@@ -119,7 +120,7 @@ pub(crate) const ACTOR_SCOPES: &[Scope] = &[
 ];
 
 /// Scopes with an event that the protocol cannot refuse: a known property breaks in each.
-pub const LIMITS: &[Scope] = &[
+pub(crate) const LIMITS: &[Scope] = &[
     Scope {
         name: "foreign-late",
         about: "a duplicate of the foreign writer's LOCK write that arrives after our commit",

@@ -60,7 +60,16 @@ mod tests {
     use crate::state::NO_VERSION;
 
     fn page(source_ms: Option<Tick>) -> Option<Meta> {
-        Some(Meta { kind: Kind::Page, version: NO_VERSION, source_ms, generated_at: 0, body: 0, rev: 0 })
+        Some(Meta {
+            kind: Kind::Page,
+            version: NO_VERSION,
+            source_ms,
+            generated_at: 0,
+            body: 0,
+            rev: 0,
+            since: 0,
+            era: 0,
+        })
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::Everfresh;
 use crate::events::Event;
 use crate::scopes::Sender;
-use crate::state::{At, Place, READERS, State, Status};
+use crate::state::{At, Kind, Place, READERS, State, Status};
 use crate::worker::{Delivery, Step};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +31,12 @@ pub enum Env {
     ReqExpires(u8),
     /// The cooldown after a failure ends.
     CooldownEnds,
+    /// A bypass's next check falls due.
+    CheckDue,
+    /// Another page of the tenant is withdrawn.
+    OtherWithdrawal,
+    /// The bucket that counts withdrawals ends.
+    BucketEnds,
     /// A delayed or duplicated write arrives.
     Arrive(u8),
 }
@@ -62,6 +68,16 @@ impl Everfresh {
         }
         if s.health.cooldown {
             out.push(Env::CooldownEnds);
+        }
+        let bypass = s.meta.is_some_and(|meta| meta.kind == Kind::Bypass);
+        if s.budget.checks > 0 && bypass && !s.check_due {
+            out.push(Env::CheckDue);
+        }
+        if s.budget.other_withdrawals > 0 && s.withdrawals < self.scope.withdrawal_limit {
+            out.push(Env::OtherWithdrawal);
+        }
+        if s.budget.buckets > 0 && s.withdrawals > 0 {
+            out.push(Env::BucketEnds);
         }
         for i in 0..s.net.len() {
             out.push(Env::Arrive(i as u8));
@@ -137,6 +153,18 @@ impl Everfresh {
                 }
             }
             Env::CooldownEnds => s.health.cooldown = false,
+            Env::CheckDue => {
+                s.budget.checks -= 1;
+                s.check_due = true;
+            }
+            Env::OtherWithdrawal => {
+                s.budget.other_withdrawals -= 1;
+                s.withdrawals += 1;
+            }
+            Env::BucketEnds => {
+                s.budget.buckets -= 1;
+                s.withdrawals = 0;
+            }
             Env::Arrive(i) => self.arrive(s, i as usize),
         }
     }
@@ -181,6 +209,12 @@ impl Everfresh {
         }
         if at == At::Render && s.budget.failures > 0 {
             out.push(Step::RenderFails);
+        }
+        if at == At::Render && s.budget.bypasses > 0 {
+            out.push(Step::RenderBypass);
+        }
+        if at == At::Render && s.budget.absences > 0 {
+            out.push(Step::RenderAbsent);
         }
         if at == At::Render && s.budget.cached > 0 && s.cache.is_some() {
             out.push(Step::RenderCached);
@@ -236,6 +270,7 @@ impl Everfresh {
             | At::CommitUnknown
             | At::Fail
             | At::GiveBack
+            | At::GiveBackThenAck
             | At::ReleaseThenAck
             | At::AckLead
             | At::AckAll
@@ -259,6 +294,16 @@ impl Everfresh {
             Step::RenderFails => {
                 s.budget.failures -= 1;
                 s.workers[w].at = At::Fail;
+            }
+            Step::RenderBypass => {
+                s.budget.bypasses -= 1;
+                s.workers[w].rendered = Kind::Bypass;
+                self.render(s, w);
+            }
+            Step::RenderAbsent => {
+                s.budget.absences -= 1;
+                s.workers[w].rendered = Kind::Absent;
+                self.render(s, w);
             }
             Step::RenderCached => self.render_cached(s, w),
             Step::Renew => {

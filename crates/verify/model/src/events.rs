@@ -48,6 +48,17 @@ pub enum Event {
     OriginStale,
     CachedAnswerPublished,
     CoveredRecordSettled,
+    Bypassed,
+    BypassUnchanged,
+    Withdrawn,
+    PublishedAgain,
+    WithdrawalRefused,
+    BypassNotDue,
+    StaleReadIgnored,
+    GoodStandsIn,
+    GoodDropped,
+    LateServedIgnored,
+    ReadAgainConsistently,
 }
 
 impl Event {

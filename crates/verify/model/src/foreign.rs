@@ -4,7 +4,7 @@
 use crate::Everfresh;
 use crate::events::Event;
 use crate::ledger::{Answer, Write};
-use crate::state::{FOREIGN, ForeignAt, Kind, Meta, NO_VERSION, State, Token};
+use crate::state::{EVER, FOREIGN, ForeignAt, Kind, Meta, NO_VERSION, State, Token};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ForeignStep {
@@ -73,6 +73,8 @@ impl Everfresh {
                 generated_at: s.clock,
                 body: FOREIGN,
                 rev,
+                since: EVER,
+                era: 0,
             };
             self.publish(s, meta);
         } else {

@@ -79,6 +79,34 @@ pub enum Guard {
     CachedAnswerKeepsDistance,
     /// Completing the REQ row of a covered request removes its owner.
     SettlingDropsOwner,
+    /// A bypass is committed on the same condition on META as every version.
+    BypassMetaCondition,
+    /// A bypass has its own `source_ms`.
+    BypassOwnSourceMs,
+    /// META of a bypass points at an object that does not exist.
+    BypassHasNoBody,
+    /// A bypass has no digest, so that stored content after it is never Unchanged.
+    BypassForgetsDigest,
+    /// A `changed` request is judged by `source_ms` also while no check of the bypass is due.
+    ChangedChecksAtOnce,
+    /// The withdrawing transaction counts itself on condition that the limit is not reached.
+    WithdrawalCounted,
+    /// A `changed` request stays in the queue when its withdrawal is refused.
+    RefusedChangedWaits,
+    /// A refused withdrawal gives the claim back instead of failing the attempt.
+    RefusalGivesBack,
+    /// The serving instance does not remember a lower version than the one it has.
+    MemoryKeepsNewest,
+    /// The last good body stands in only under a row with a body, and is dropped under another.
+    GoodNeedsBody,
+    /// A body that is served late is not kept when a newer version was seen meanwhile.
+    LateServedDropped,
+    /// The last good body stands in only if it was published after the last withdrawal.
+    GoodSinceWithdrawal,
+    /// A stored 404, 410 or 301 that replaces a page counts as a withdrawal there.
+    AbsentWithdraws,
+    /// Where versions cannot be compared, the row is read again consistently.
+    ForeignReadConfirmed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::Everfresh;
 use crate::events::Event;
 use crate::guards::Guard;
 use crate::properties::Broken;
-use crate::state::{Kind, Lock, Meta, NO_VERSION, Req, Rev, State, Status, Tick, Token};
+use crate::state::{EVER, Kind, Lock, Meta, NO_VERSION, Req, Rev, State, Status, Tick, Token};
 
 /// A write in flight. Its values were fixed when it was sent, including the sender's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,10 +88,17 @@ pub(crate) struct Refusal {
     pub lease_lost: bool,
     /// LOCK carries this attempt's token but has expired.
     pub lease_expired: bool,
+    /// The bucket allows no further withdrawal.
+    pub withdrawals_spent: bool,
 }
 
-const REFUSED: Answer =
-    Answer::Refused(Refusal { meta_moved: false, claim_lost: false, lease_lost: false, lease_expired: false });
+const REFUSED: Answer = Answer::Refused(Refusal {
+    meta_moved: false,
+    claim_lost: false,
+    lease_lost: false,
+    lease_expired: false,
+    withdrawals_spent: false,
+});
 
 impl Everfresh {
     /// Applies a write to the present state.
@@ -165,11 +172,15 @@ impl Everfresh {
         let mine = s.lock.is_some_and(|lock| lock.token == commit.token);
         let expired = s.lock.is_some_and(|lock| lock.aged) && commit.sees_expired;
         let moved = !self.same_row(s.meta, commit.seen);
+        let conditional = commit.meta.kind != Kind::Bypass || self.guards.on(Guard::BypassMetaCondition);
+        let withdraws = withdraws(commit.seen, commit.meta.kind);
+        let spent = withdraws && self.withdrawals_spent(s);
         let refusal = Refusal {
-            meta_moved: moved && self.guards.on(Guard::MetaCondition),
+            meta_moved: moved && conditional && self.guards.on(Guard::MetaCondition),
             claim_lost: row.is_none_or(|row| row.owner != commit.token) && self.guards.on(Guard::ClaimOwnerOnCommit),
             lease_lost: !mine && self.guards.on(Guard::LockTokenCondition),
             lease_expired: mine && expired && self.guards.on(Guard::LockExpiryCondition),
+            withdrawals_spent: spent && self.guards.on(Guard::WithdrawalCounted),
         };
         if refusal != Refusal::default() {
             return Answer::Refused(refusal);
@@ -177,6 +188,10 @@ impl Everfresh {
         self.record_violations(s, commit);
         let was_stale = self.readers_enqueue(s);
         self.publish(s, commit.meta);
+        s.check_due = false;
+        if withdraws && self.scope.withdrawal_limit < u8::MAX {
+            s.withdrawals += 1;
+        }
         if was_stale && !self.readers_enqueue(s) {
             self.note(Event::WatermarkAnswered);
         }
@@ -227,7 +242,28 @@ impl Everfresh {
             s.previous = Some(old);
         }
         s.best = s.best.max(meta.rev);
+        let mut meta = meta;
+        if let Some(instance) = &mut s.instance {
+            let taken_down = s.meta.is_some_and(|old| old.kind.has_body() && !meta.kind.has_body());
+            let withdrawn = taken_down || withdraws(s.meta, meta.kind);
+            instance.era += u8::from(withdrawn);
+            meta.era = instance.era;
+            let follows_ours = s.meta.is_some_and(|old| old.kind.has_body() && old.kind != Kind::Foreign);
+            meta.since = match s.meta {
+                _ if !meta.kind.has_body() || meta.kind == Kind::Foreign => EVER,
+                Some(old) if follows_ours && !(withdrawn && self.guards.on(Guard::AbsentWithdraws)) => old.since,
+                _ => meta.version.0,
+            };
+            if s.budget.stale_reads > 0 {
+                instance.past.extend(s.meta);
+            }
+        }
         s.meta = Some(meta);
+    }
+
+    /// Whether the bucket allows no further withdrawal.
+    pub(crate) fn withdrawals_spent(&self, s: &State) -> bool {
+        s.withdrawals >= self.scope.withdrawal_limit
     }
 
     fn fail(&self, s: &mut State, key: u8, token: Token) -> Answer {
@@ -300,6 +336,11 @@ impl Everfresh {
             _ => wanted,
         }
     }
+}
+
+/// Whether a version of this kind withdraws the published page.
+pub(crate) fn withdraws(seen: Option<Meta>, kind: Kind) -> bool {
+    seen.is_some_and(|seen| seen.kind.is_page()) && !kind.is_page()
 }
 
 fn claim(s: &mut State, key: u8, hash: u8, owner: Token) -> Answer {

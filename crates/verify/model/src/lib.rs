@@ -15,6 +15,10 @@
 //! - **I5** no FAILED after the request's commit.
 //! - **I6** from every state without work in progress, one worker without faults settles every
 //!   message, and reads stop enqueueing.
+//! - **W1** a consistent look-up that begins after a withdrawal serves no body from before it, nor
+//!   does (**W2**) a look-up of an instance that has seen the bypass or tombstone. **W3** META of a
+//!   bypass points at no object. **W4** no bucket allows more withdrawals than its limit. **W5** a
+//!   refused withdrawal is not a failure.
 //! - **P1** no worker replaces a pinned page. **P2** no request older than a purge publishes the
 //!   page again. **P3** requests sent at the same moment cost at most two commits.
 //!
@@ -34,26 +38,30 @@
 //!
 //! # Layout
 //!
-//! [`state`] is the state of page, table and workers; `ledger` the conditional writes; `worker` and
-//! `publish` the protocol; `environment`, `operator` and `foreign` the other actors; `coverage` the
-//! comparisons of time; `properties` the invariants; [`Guard`] the rules that can be removed and
-//! [`REMOVALS`] what must break then; `worker_scopes` and `actor_scopes` the [`scopes()`];
-//! [`check()`] and [`Report`] the results.
+//! [`state`] is the state of page, table and workers; `ledger` the conditional writes; `worker`,
+//! `lookup` and `publish` the protocol; `environment`, `operator`, `foreign` and `serve` the other
+//! actors; `coverage` the comparisons of time; `properties` the invariants; [`Guard`] the rules that
+//! can be removed and [`REMOVALS`] what must break then; `worker_scopes`, `actor_scopes` and
+//! `bypass_scopes` the [`scopes()`]; [`check()`] and [`Report`] the results.
 
 mod actor_scopes;
+mod bypass_scopes;
 mod check;
 mod coverage;
 mod environment;
 mod events;
+mod faults;
 mod foreign;
 mod guards;
 mod ledger;
+mod lookup;
 mod operator;
 mod properties;
 mod publish;
 mod removals;
 mod report;
 mod scopes;
+mod serve;
 pub mod state;
 mod trace;
 mod worker;
@@ -64,7 +72,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stateright::{Model, Property};
 
-pub use actor_scopes::LIMITS;
 pub use check::{Counterexample, SearchResult, check, try_removal};
 pub use environment::Env;
 pub use events::Event;
@@ -74,13 +81,14 @@ pub use operator::{Command, OpStep};
 pub use properties::*;
 pub use removals::{Expect, KNOWN_LIMITS, REMOVALS, Removal};
 pub use report::{Line, Report, removal_line, scope_line};
-pub use scopes::{Plan, Scope, Sender, Simultaneous, scope, scopes};
+pub use scopes::{Plan, Scope, Sender, Simultaneous, limits, scope, scopes};
+pub use serve::{Good, Instance, ReadAt, ReadStep, View};
 pub use state::State;
 pub use trace::trace;
 pub use worker::{Delivery, Step};
 
 use state::{
-    At, FaultBudget, ForeignAt, Health, Kind, MESSAGES, Meta, Msg, OpAt, Place, READERS, Tick, WORKERS, Worker,
+    At, EVER, FaultBudget, ForeignAt, Health, Kind, MESSAGES, Meta, Msg, OpAt, Place, READERS, Tick, WORKERS, Worker,
 };
 
 /// One step of one actor.
@@ -90,6 +98,7 @@ pub enum Action {
     Worker(u8, Step),
     Operator(OpStep),
     Foreign(ForeignStep),
+    Reader(ReadStep),
 }
 
 /// The protocol in one scope, with the guards that are in force.
@@ -123,13 +132,23 @@ impl Everfresh {
     }
 
     fn plan(&self, m: u8) -> Plan {
-        let readers = Plan { key: READERS as u8, hash: 0, changes_source: false, sender: Sender::Operator };
+        let readers =
+            Plan { key: READERS as u8, hash: 0, changes_source: false, expired: false, sender: Sender::Operator };
         self.scope.messages.get(m as usize).copied().unwrap_or(readers)
     }
 
     fn start(&self, skews: [Option<Tick>; WORKERS], operator: Tick) -> State {
         let msg = Msg { place: Place::Unsent, sent: 0, rev: 0, in_flight: 0, wanted: false, before_purge: false };
-        let page = Meta { kind: Kind::Page, version: (-9, 0), source_ms: Some(-9), generated_at: 0, body: 0, rev: 0 };
+        let page = Meta {
+            kind: Kind::Page,
+            version: (-9, 0),
+            source_ms: Some(-9),
+            generated_at: 0,
+            body: 0,
+            rev: 0,
+            since: EVER,
+            era: 0,
+        };
         let worker = |skew| Worker {
             at: At::Idle,
             attempts: 0,
@@ -139,6 +158,7 @@ impl Everfresh {
             saw_failure: false,
             source_ms: None,
             rev: 0,
+            rendered: Kind::Page,
             skew,
         };
         let mut s = State {
@@ -156,6 +176,9 @@ impl Everfresh {
             operator: (OpAt::Idle, 0, operator),
             foreign: (ForeignAt::Idle, 0),
             net: Vec::new(),
+            withdrawals: 0,
+            check_due: false,
+            instance: (self.scope.budget.reads > 0).then(Box::default),
             budget: FaultBudget { ..self.scope.budget },
             best: 0,
             commits: [0; MESSAGES],
@@ -203,6 +226,9 @@ impl Model for Everfresh {
         let mut steps = Vec::new();
         self.foreign_steps(s, &mut steps);
         out.extend(steps.into_iter().map(Action::Foreign));
+        let mut steps = Vec::new();
+        self.read_steps(s, &mut steps);
+        out.extend(steps.into_iter().map(Action::Reader));
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
@@ -212,6 +238,7 @@ impl Model for Everfresh {
             Action::Worker(w, step) => self.worker_step(&mut s, w as usize, step),
             Action::Operator(step) => self.operator_step(&mut s, step),
             Action::Foreign(step) => self.foreign_step(&mut s, step),
+            Action::Reader(step) => self.read_step(&mut s, step),
         }
         Some(s)
     }

@@ -5,7 +5,8 @@ use stateright::Property;
 use crate::Everfresh;
 use crate::coverage::stale;
 use crate::scopes::Simultaneous;
-use crate::state::{At, ForeignAt, Kind, OpAt, Place, READERS, State, Status};
+use crate::state::{At, FaultBudget, ForeignAt, Kind, OpAt, Place, READERS, State, Status};
+use crate::worker::Step;
 
 /// Rules that a single write can break; recorded when the write is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub enum Broken {
     Pin = 8,
     /// A request older than the purge published the page again.
     Gone = 16,
+    /// A withdrawn body was served after a consistent look-up that began after the withdrawal.
+    Served = 32,
+    /// A withdrawn body was served by an instance that had seen the bypass or tombstone.
+    ServedAfterSeen = 64,
 }
 
 pub const I1: &str = "I1 acked means covered";
@@ -34,6 +39,11 @@ pub const I6: &str = "I6 when quiet, everything settles";
 pub const PIN: &str = "P1 pinned stays pinned";
 pub const GONE: &str = "P2 purged stays gone";
 pub const ECONOMY: &str = "P3 simultaneous requests cost two";
+pub const W1: &str = "W1 no look-up serves what is withdrawn";
+pub const W2: &str = "W2 no instance serves what it saw withdrawn";
+pub const W3: &str = "W3 a bypass points at no body";
+pub const W4: &str = "W4 withdrawals keep the limit";
+pub const W5: &str = "W5 a refusal is no failure";
 
 /// All properties; each must hold in every reachable state.
 pub fn all() -> Vec<Property<Everfresh>> {
@@ -45,15 +55,31 @@ pub fn all() -> Vec<Property<Everfresh>> {
         Property::always(I3, |_, s: &State| s.commits.iter().all(|&n| n <= 1)),
         Property::always(I4, |_, s| body_is_committed(s)),
         Property::always(I5, |_, s| no_failed_after_commit(s)),
-        Property::always(I6, |model: &Everfresh, s: &State| !quiet(s) || model.settles(s)),
+        Property::always(I6, |model: &Everfresh, s: &State| {
+            let bypasses = [0, u8::MAX].into_iter().filter(|&n| n == 0 || model.scope.budget.bypasses > 0);
+            !quiet(s) || bypasses.into_iter().all(|n| model.settles(s, n))
+        }),
         Property::always(PIN, |_, s| intact(s, Broken::Pin)),
         Property::always(GONE, |_, s| intact(s, Broken::Gone)),
+        Property::always(W1, |_, s| intact(s, Broken::Served)),
+        Property::always(W2, |_, s| intact(s, Broken::ServedAfterSeen)),
+        Property::always(W3, |_, s: &State| {
+            !s.meta.is_some_and(|m| m.kind == Kind::Bypass && s.body(m.body).is_some())
+        }),
+        Property::always(W4, |model: &Everfresh, s: &State| s.withdrawals <= model.scope.withdrawal_limit),
+        Property::always(W5, |model: &Everfresh, s: &State| !s.health.cooldown || may_fail(model)),
         Property::always(ECONOMY, |model: &Everfresh, s: &State| match model.scope.simultaneous {
             Simultaneous::No => true,
             Simultaneous::TwoCommits => s.commits.iter().sum::<u8>() <= 2,
             Simultaneous::TwoRenders => s.renders <= 2,
         }),
     ]
+}
+
+/// Renders may fail, or a worker may give up a commit with an unknown result.
+fn may_fail(model: &Everfresh) -> bool {
+    let budget = model.scope.budget;
+    budget.failures > 0 || budget.lost > 0 || budget.late > 0
 }
 
 fn intact(s: &State, rule: Broken) -> bool {
@@ -63,15 +89,19 @@ fn intact(s: &State, rule: Broken) -> bool {
 /// Compares revisions, which the protocol cannot see, never the times that the protocol compares.
 fn acked_means_covered(model: &Everfresh, s: &State) -> bool {
     let published = s.meta.map_or(0, |meta| meta.rev);
-    s.msgs.iter().all(|msg| {
+    s.msgs.iter().enumerate().all(|(m, msg)| {
         let kept_back = s.health.pinned && (msg.wanted || s.best >= msg.rev);
-        msg.place != Place::Acked || published >= msg.rev || kept_back || model.readers_enqueue(s)
+        msg.place != Place::Acked
+            || model.plan(m as u8).expired
+            || published >= msg.rev
+            || kept_back
+            || model.readers_enqueue(s)
     })
 }
 
 fn body_is_committed(s: &State) -> bool {
     match s.meta {
-        Some(meta) if meta.kind == Kind::Page => s.body(meta.body) == Some(meta.rev),
+        Some(meta) if matches!(meta.kind, Kind::Page | Kind::Absent) => s.body(meta.body) == Some(meta.rev),
         _ => true,
     }
 }
@@ -88,11 +118,14 @@ fn quiet(s: &State) -> bool {
 }
 
 impl Everfresh {
-    /// Whether one worker and the readers settle every message from here, without further faults.
-    fn settles(&self, s: &State) -> bool {
+    /// Whether one worker and the readers settle every message from here, without further faults,
+    /// once the bucket of withdrawals has ended. That many of the next answers are bypasses.
+    fn settles(&self, s: &State, bypasses: u8) -> bool {
         let model = self.without_events();
         let mut s = s.clone();
-        s.budget = Default::default();
+        s.budget = FaultBudget { bypasses, ..Default::default() };
+        s.instance = None;
+        s.withdrawals = 0;
         s.net.clear();
         s.clock += 40;
         for _round in 0..4 {
@@ -134,7 +167,8 @@ impl Everfresh {
         for _ in 0..30 {
             steps.clear();
             self.worker_steps(s, 0, &mut steps);
-            let Some(&step) = steps.first() else { return };
+            let bypass = steps.iter().find(|&&step| step == Step::RenderBypass);
+            let Some(&step) = bypass.or(steps.first()) else { return };
             self.worker_step(s, 0, step);
         }
     }

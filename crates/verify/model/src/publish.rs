@@ -4,9 +4,9 @@
 use crate::Everfresh;
 use crate::events::Event;
 use crate::guards::Guard;
-use crate::ledger::{Answer, Commit, Write};
+use crate::ledger::{Answer, Commit, Write, withdraws};
 use crate::scopes::Simultaneous;
-use crate::state::{At, Kind, Meta, Rev, State, Status, Tick, Token};
+use crate::state::{At, EVER, Kind, Meta, Rev, State, Status, Tick, Token};
 use crate::worker::{Delivery, batch_of, token};
 
 impl Everfresh {
@@ -32,7 +32,7 @@ impl Everfresh {
         // Two workers' clocks are compared, so the distance is two clock errors.
         let published = s.workers[w].seen.and_then(|meta| meta.source_ms);
         let older = published.is_some_and(|published| made < published + 2 * self.scope.epsilon);
-        let same = unchanged(s.workers[w].seen, rev);
+        let same = self.unchanged(s.workers[w].seen, Kind::Page, rev);
         let distance_kept = !older || same || !self.guards.on(Guard::CachedAnswerKeepsDistance);
         if s.workers[w].skew.is_none() || !shows_all || !distance_kept {
             self.note(Event::OriginStale);
@@ -47,13 +47,24 @@ impl Everfresh {
         let worker = &mut s.workers[w];
         worker.source_ms = source_ms;
         worker.rev = rev;
-        worker.at = if !unchanged(worker.seen, worker.rev) {
-            if self.guards.on(Guard::UploadBeforeCommit) { At::Upload } else { At::Commit }
+        let kind = worker.rendered;
+        worker.at = if !self.unchanged(worker.seen, kind, rev) {
+            if kind == Kind::Bypass {
+                At::Commit
+            } else if self.guards.on(Guard::UploadBeforeCommit) {
+                At::Upload
+            } else {
+                At::Commit
+            }
         } else if self.guards.on(Guard::UnchangedCommits) {
             At::Commit
         } else {
             At::ReleaseThenAck
         };
+        let checks_before = !self.guards.on(Guard::WithdrawalCounted);
+        if checks_before && withdraws(s.workers[w].seen, kind) && self.withdrawals_spent(s) {
+            s.workers[w].at = At::GiveBack;
+        }
     }
 
     /// `source_ms`: a time that is certainly not after the first read of the render.
@@ -90,17 +101,36 @@ impl Everfresh {
                 self.note(Event::LateWorkerRefused);
                 s.workers[w].at = At::GiveBack;
             }
+            Some(Answer::Refused(why)) if why.withdrawals_spent => self.withdrawal_refused(s, w),
             Some(_) => s.workers[w].at = At::Reacquire,
             None if self.guards.on(Guard::ReadReqAfterLostCommit) => s.workers[w].at = At::CommitUnknown,
             None => s.workers[w].at = At::Fail,
         }
     }
 
+    fn withdrawal_refused(&self, s: &mut State, w: usize) {
+        self.note(Event::WithdrawalRefused);
+        let acks = self.plan(s.workers[w].lead).expired || !self.guards.on(Guard::RefusedChangedWaits);
+        s.workers[w].at = if !self.guards.on(Guard::RefusalGivesBack) {
+            At::Fail
+        } else if acks {
+            At::GiveBackThenAck
+        } else {
+            At::GiveBack
+        };
+    }
+
     fn transaction(&self, s: &State, w: usize, sees_expired: bool) -> Commit {
         let worker = s.workers[w];
         let source_ms = if self.guards.on(Guard::SourceMsBeforeRender) { worker.source_ms } else { self.stamp(s, w) };
+        let bypass = worker.rendered == Kind::Bypass;
+        let source_ms = match worker.seen {
+            Some(seen) if bypass && !self.guards.on(Guard::BypassOwnSourceMs) => seen.source_ms,
+            _ => source_ms,
+        };
         let body = match worker.seen {
-            Some(seen) if unchanged(worker.seen, worker.rev) => seen.body,
+            Some(seen) if bypass && !self.guards.on(Guard::BypassHasNoBody) => seen.body,
+            Some(seen) if !bypass && self.unchanged(worker.seen, worker.rendered, worker.rev) => seen.body,
             _ => self.object_key(s, w),
         };
         let number = self.next_version(worker.seen, source_ms, self.now(s, w));
@@ -110,13 +140,15 @@ impl Everfresh {
             token: token(s, w),
             seen: worker.seen,
             meta: Meta {
-                kind: Kind::Page,
+                kind: worker.rendered,
                 version: (number, token(s, w)),
                 source_ms,
                 // Compared only on foreign rows.
                 generated_at: 0,
                 body,
                 rev: worker.rev,
+                since: EVER,
+                era: 0,
             },
             clears_failures: worker.saw_failure,
             sees_expired,
@@ -124,12 +156,25 @@ impl Everfresh {
     }
 
     fn committed(&self, s: &mut State, w: usize, commit: Commit) {
-        let same = unchanged(commit.seen, commit.meta.rev);
-        self.note(if same { Event::Unchanged } else { Event::Committed });
+        let kind = commit.meta.kind;
+        let same = self.unchanged(commit.seen, kind, commit.meta.rev);
+        self.note(match (same, kind) {
+            (true, Kind::Bypass) => Event::BypassUnchanged,
+            (true, _) => Event::Unchanged,
+            (false, Kind::Bypass) => Event::Bypassed,
+            (false, _) => Event::Committed,
+        });
+        if withdraws(commit.seen, kind) {
+            self.note(Event::Withdrawn);
+        }
+        if kind.has_body() && commit.seen.is_some_and(|seen| seen.kind == Kind::Bypass) {
+            self.note(Event::PublishedAgain);
+        }
         if s.workers[w].skew.is_none() {
             self.note(Event::CommitWithUnboundedClock);
         }
-        s.workers[w].at = if same || self.guards.on(Guard::UploadBeforeCommit) { At::AckAll } else { At::Upload };
+        let uploaded = same || kind == Kind::Bypass || self.guards.on(Guard::UploadBeforeCommit);
+        s.workers[w].at = if uploaded { At::AckAll } else { At::Upload };
     }
 
     pub(crate) fn read_after_lost_commit(&self, s: &mut State, w: usize) {
@@ -149,8 +194,15 @@ impl Everfresh {
             _ => At::GiveBack,
         };
     }
-}
 
-fn unchanged(seen: Option<Meta>, rev: u8) -> bool {
-    seen.is_some_and(|meta| meta.kind == Kind::Page && meta.rev == rev)
+    /// Every bypass is like the one before; other content is compared by its digest.
+    fn unchanged(&self, seen: Option<Meta>, kind: Kind, rev: Rev) -> bool {
+        let Some(seen) = seen else { return false };
+        if kind == Kind::Bypass {
+            return seen.kind == Kind::Bypass;
+        }
+        let has_digest =
+            seen.kind == kind || (seen.kind == Kind::Bypass && !self.guards.on(Guard::BypassForgetsDigest));
+        has_digest && seen.rev == rev
+    }
 }

@@ -2,7 +2,7 @@
 //! break there.
 
 use crate::guards::Guard;
-use crate::properties::{ECONOMY, GONE, I1, I2_GROWS, I2_LINEAR, I2_OLDER, I3, I4, I5, I6, PIN};
+use crate::properties::{ECONOMY, GONE, I1, I2_GROWS, I2_LINEAR, I2_OLDER, I3, I4, I5, I6, PIN, W1, W2, W3, W4, W5};
 
 /// The expected result of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Removal {
     /// Whether the search ends early enough for every build. A removal that breaks nothing is
     /// searched to the end.
     pub fn quick(&self) -> bool {
-        let slow = [NewAttemptPerLeader, SettlingDropsOwner];
+        let slow = [NewAttemptPerLeader, SettlingDropsOwner, GoodSinceWithdrawal];
         matches!(self.expect, Expect::Breaks(_)) && !self.guards.iter().any(|guard| slow.contains(guard))
     }
 }
@@ -78,9 +78,23 @@ pub const REMOVALS: &[Removal] = &[
     breaks(I1, &[AgeDatesTheAnswer], &["cached"]),
     breaks(I2_OLDER, &[CachedAnswerKeepsDistance], &["cached"]),
     breaks(I1, &[SettlingDropsOwner], &["settled"]),
+    breaks(I2_LINEAR, &[BypassMetaCondition], &["bypass-late"]),
+    breaks(I6, &[BypassOwnSourceMs], &["bypass-pin"]),
+    breaks(W3, &[BypassHasNoBody], &["bypass"]),
+    breaks(I4, &[BypassForgetsDigest], &["bypass"]),
+    breaks(I1, &[ChangedChecksAtOnce], &["bypass"]),
+    breaks(W4, &[WithdrawalCounted], &["withdrawals"]),
+    breaks(I1, &[RefusedChangedWaits], &["withdrawals"]),
+    breaks(W5, &[RefusalGivesBack], &["withdrawals"]),
+    breaks(W2, &[MemoryKeepsNewest], &["serve"]),
+    breaks(W2, &[GoodNeedsBody], &["serve"]),
+    breaks(W1, &[GoodSinceWithdrawal], &["serve"]),
+    breaks(W1, &[AbsentWithdraws], &["serve-absent"]),
+    breaks(W2, &[ForeignReadConfirmed], &["serve-foreign"]),
     breaks(I2_OLDER, &[MetaCondition, LockTokenCondition], &["core"]),
     breaks(I3, &[MetaCondition, ClaimOwnerOnCommit], &["core"]),
     breaks(I5, &[ReadReqAfterLostCommit, FailConditioned], &["lost"]),
+    breaks(W2, &[LateServedDropped, GoodSinceWithdrawal], &["serve"]),
     nothing(
         "the token shows whether another worker began; an expired lease that was not taken does no harm",
         &[LockExpiryCondition],
@@ -102,6 +116,11 @@ pub const REMOVALS: &[Removal] = &[
         &["lost", "late"],
     ),
     nothing(
+        "a body that is served late is older than the last withdrawal, so it never stands in",
+        &[LateServedDropped],
+        &["serve-absent", "serve"],
+    ),
+    nothing(
         "a bounded clock is behind by less than epsilon, which is TooClose already",
         &[SourceMsFloor],
         &["skew", "economy"],
@@ -118,7 +137,7 @@ pub const REMOVALS: &[Removal] = &[
     ),
 ];
 
-/// The property that breaks in each of [`crate::LIMITS`], and why our side cannot prevent it.
+/// The property that breaks in each of [`crate::limits`], and why our side cannot prevent it.
 pub const KNOWN_LIMITS: &[(&str, &str, &str)] = &[
     (
         "foreign-late",

@@ -1,6 +1,7 @@
 //! Scopes: bounded settings, each with its own mix of workers, messages, faults and clocks.
 
 use crate::actor_scopes::{ACTOR_SCOPES, LIMITS};
+use crate::bypass_scopes::BYPASS_SCOPES;
 use crate::events::Event;
 use crate::operator::Command;
 use crate::state::{FaultBudget, Tick};
@@ -22,6 +23,8 @@ pub struct Plan {
     pub hash: u8,
     /// The source changes just before it is sent.
     pub changes_source: bool,
+    /// Its reason is `expired` instead of `changed`.
+    pub expired: bool,
     pub sender: Sender,
 }
 
@@ -44,6 +47,8 @@ pub struct Scope {
     pub runs: u8,
     /// Attempts that a request may cost before it is rejected.
     pub attempt_limit: u8,
+    /// Withdrawals of the tenant that one bucket allows.
+    pub withdrawal_limit: u8,
     pub messages: &'static [Plan],
     /// The last tick of AWS time.
     pub last_tick: Tick,
@@ -76,11 +81,16 @@ pub struct Scope {
 
 /// Every scope in which all properties must hold.
 pub fn scopes() -> impl Iterator<Item = Scope> {
-    WORKER_SCOPES.iter().chain(ACTOR_SCOPES).copied()
+    WORKER_SCOPES.iter().chain(ACTOR_SCOPES).chain(BYPASS_SCOPES).copied()
+}
+
+/// The scopes in which a known property breaks.
+pub fn limits() -> impl Iterator<Item = Scope> {
+    LIMITS.iter().copied()
 }
 
 /// The scope of this name, limits included.
 pub fn scope(name: &str) -> Option<Scope> {
-    let mut all = scopes().chain(LIMITS.iter().copied());
+    let mut all = scopes().chain(limits());
     all.find(|scope| scope.name == name)
 }

@@ -1,6 +1,9 @@
 //! The state of one page, its rows, its messages and the workers. All numbers are small and bounded
 //! by the scope.
 
+pub use crate::faults::FaultBudget;
+use crate::serve::Instance;
+
 /// AWS time in ticks. Many events may share a tick.
 pub type Tick = i8;
 /// The token of one attempt; 0 is none.
@@ -16,6 +19,9 @@ pub const WORKERS: usize = 2;
 pub const OPERATOR: Token = 100;
 /// The lease token of the foreign writer; a second run uses the next number.
 pub const FOREIGN: Token = 110;
+
+/// The `since` of a row that follows no withdrawal, or that does not say.
+pub const EVER: Tick = Tick::MIN;
 
 /// The version of a foreign row, which has none.
 pub const NO_VERSION: (Tick, Token) = (0, 0);
@@ -47,16 +53,33 @@ pub struct Msg {
     pub before_purge: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
+    /// A stored 200.
     Page,
+    /// A stored 404, 410 or 301.
+    Absent,
+    /// The origin shares nothing: a version without a body.
+    Bypass,
     Tombstone,
     /// A row of a foreign writer, without our attributes.
     Foreign,
 }
 
+impl Kind {
+    /// Readers get a body with it.
+    pub fn has_body(self) -> bool {
+        !matches!(self, Kind::Bypass | Kind::Tombstone)
+    }
+
+    /// What the withdrawal guard counts as published.
+    pub fn is_page(self) -> bool {
+        matches!(self, Kind::Page | Kind::Foreign)
+    }
+}
+
 /// The META row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Meta {
     pub kind: Kind,
     /// The version's number, and the attempt that made it; [`NO_VERSION`] on a foreign row.
@@ -67,6 +90,10 @@ pub struct Meta {
     pub body: Token,
     /// The revision that was rendered; stands for the artifact digest.
     pub rev: Rev,
+    /// The first version after the last withdrawal. Kept only in scopes with readers, as `era` is.
+    pub since: Tick,
+    /// Hidden from the protocol: the withdrawals before this version, its own included.
+    pub era: u8,
 }
 
 /// The LOCK row.
@@ -144,6 +171,8 @@ pub enum At {
     Fail,
     /// Give the claim back, then leave the message in the queue.
     GiveBack,
+    /// Give the claim back, then delete the leading message.
+    GiveBackThenAck,
     /// Release without a commit, then ack (only with a guard removed).
     ReleaseThenAck,
     /// Delete the leading message.
@@ -170,6 +199,8 @@ pub struct Worker {
     pub source_ms: Option<Tick>,
     /// The revision that the render read.
     pub rev: Rev,
+    /// What the origin's answer to the render means.
+    pub rendered: Kind,
     /// The worker's clock minus AWS time; `None` if the worker cannot bound the difference.
     pub skew: Option<Tick>,
 }
@@ -192,37 +223,6 @@ pub enum ForeignAt {
     /// Holds the lease.
     Leased,
     Rendered(Rev),
-}
-
-/// How often each fault may still happen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FaultBudget {
-    /// A worker crashes.
-    pub crashes: u8,
-    /// A write is applied but its response is lost.
-    pub lost: u8,
-    /// A write, or a duplicate of it, arrives later or never.
-    pub late: u8,
-    /// A message is delivered although it is in flight or was deleted.
-    pub duplicates: u8,
-    /// The lease expires.
-    pub lease_ages: u8,
-    /// A claim expires.
-    pub claim_ages: u8,
-    /// A REQ row passes its ttl.
-    pub ttl: u8,
-    /// A render fails.
-    pub failures: u8,
-    /// The source changes without a message.
-    pub silent_changes: u8,
-    /// The origin's cache responds in place of the origin.
-    pub cached: u8,
-    /// The operator's CLI crashes.
-    pub operator_crashes: u8,
-    /// Runs of the foreign writer.
-    pub foreign_runs: u8,
-    /// A duplicate of the foreign writer's LOCK write arrives later.
-    pub foreign_late: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -249,6 +249,12 @@ pub struct State {
     pub foreign: (ForeignAt, u8),
     /// Writes in flight.
     pub net: Vec<crate::ledger::Write>,
+    /// The tenant's withdrawals in the present bucket.
+    pub withdrawals: u8,
+    /// The bypass is to be checked.
+    pub check_due: bool,
+    /// The serving instance; `None` in scopes without readers.
+    pub instance: Option<Box<Instance>>,
     pub budget: FaultBudget,
     /// Hidden from the protocol: the newest revision ever published.
     pub best: Rev,

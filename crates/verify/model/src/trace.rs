@@ -39,6 +39,7 @@ fn describe(s: &State, action: &Action) -> String {
         Action::Env(Env::Send(m)) => format!("message {m} is sent"),
         Action::Env(env) => format!("{env:?}"),
         Action::Operator(step) => format!("operator: {step:?}"),
+        Action::Reader(step) => format!("reader: {step:?}"),
         Action::Foreign(step) => format!("foreign writer: {step:?}"),
     }
 }

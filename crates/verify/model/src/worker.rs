@@ -1,11 +1,10 @@
 //! The worker: each step is one call of the protocol.
 
 use crate::Everfresh;
-use crate::coverage::{Coverage, coverage};
 use crate::events::Event;
 use crate::guards::Guard;
 use crate::ledger::{Answer, Write};
-use crate::state::{At, Place, Req, State, Status, Tick, Token};
+use crate::state::{At, Kind, Place, Req, State, Status, Tick, Token};
 
 /// What happens to a write and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +27,10 @@ pub enum Step {
         delivery: Delivery,
     },
     RenderFails,
+    /// The origin's answer must not be stored.
+    RenderBypass,
+    /// The origin answers 404, 410 or 301.
+    RenderAbsent,
     /// The origin's cache responds.
     RenderCached,
     /// Extends the lease during render or upload.
@@ -118,6 +121,11 @@ impl Everfresh {
                 self.send(s, Write::GiveBack { key, token }, delivery);
                 retry(s, w);
             }
+            At::GiveBackThenAck => {
+                let token = token(s, w);
+                self.send(s, Write::GiveBack { key, token }, delivery);
+                s.workers[w].at = At::AckLead;
+            }
             At::ReleaseThenAck => {
                 let token = token(s, w);
                 self.send(s, Write::GiveBack { key, token }, delivery);
@@ -153,60 +161,6 @@ impl Everfresh {
                 s.net.push(write);
                 Some(self.apply(s, write))
             }
-        }
-    }
-
-    fn lookup(&self, s: &mut State, w: usize, sees_expired: bool) {
-        let worker = s.workers[w];
-        let covered = self.covers(s, worker.lead);
-        s.workers[w].seen = s.meta;
-        s.workers[w].saw_failure = s.health.cooldown;
-        if covered == Coverage::Covered {
-            self.note(Event::AlreadyCovered);
-            s.workers[w].at = match self.unsettled(s, w) {
-                _ if !self.guards.on(Guard::FollowersNeedOwnCommit) => At::AckAll,
-                Some(row) => At::Settle(row),
-                None => At::AckLead,
-            };
-        } else if s.health.pinned {
-            s.workers[w].at = At::Wanted;
-        } else if s.lock.is_some_and(|lock| !(lock.aged && sees_expired)) {
-            self.note(Event::Busy);
-            retry(s, w);
-        } else if s.health.cooldown {
-            self.note(Event::CooldownWaits);
-            retry(s, w);
-        } else if covered == Coverage::TooClose {
-            s.workers[w].at = At::ReadReq;
-        } else {
-            s.workers[w].at = At::Claim;
-        }
-    }
-
-    /// The REQ row that earlier deliveries of a covered request left, unless its claim is live.
-    fn unsettled(&self, s: &State, w: usize) -> Option<Req> {
-        let lead = s.workers[w].lead;
-        let row = s.reqs[self.plan(lead).key as usize].filter(|row| !row.past_ttl)?;
-        let live = row.status == Status::Started && row.owner != 0 && !row.aged;
-        (row.status != Status::Completed && !live && self.same_payload(s, lead)).then_some(row)
-    }
-
-    fn covers(&self, s: &State, lead: u8) -> Coverage {
-        let sent = s.msgs[lead as usize].sent;
-        coverage(self.guards, s.meta, sent, self.scope.epsilon)
-    }
-
-    fn read_req(&self, s: &mut State, w: usize) {
-        let lead = s.workers[w].lead;
-        let plan = self.plan(lead);
-        let done = s.reqs[plan.key as usize].is_some_and(|row| row.status == Status::Completed && !row.past_ttl);
-        if done && self.same_payload(s, lead) {
-            self.replayed(s, w);
-        } else if self.now(s, w) >= s.msgs[lead as usize].sent + self.scope.epsilon {
-            s.workers[w].at = At::Claim;
-        } else {
-            self.note(Event::TooClose);
-            retry(s, w);
         }
     }
 
@@ -256,12 +210,12 @@ impl Everfresh {
         retry(s, w);
     }
 
-    fn replayed(&self, s: &mut State, w: usize) {
+    pub(crate) fn replayed(&self, s: &mut State, w: usize) {
         self.note(Event::Replayed);
         s.workers[w].at = if self.guards.on(Guard::FollowersNeedOwnCommit) { At::AckLead } else { At::AckAll };
     }
 
-    fn same_payload(&self, s: &State, lead: u8) -> bool {
+    pub(crate) fn same_payload(&self, s: &State, lead: u8) -> bool {
         let plan = self.plan(lead);
         let same = s.reqs[plan.key as usize].is_some_and(|row| row.hash == plan.hash);
         same || !self.guards.on(Guard::RequestHash)
@@ -358,4 +312,5 @@ fn reset(s: &mut State, w: usize) {
     worker.saw_failure = false;
     worker.source_ms = None;
     worker.rev = 0;
+    worker.rendered = Kind::Page;
 }

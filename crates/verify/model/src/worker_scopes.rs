@@ -5,7 +5,7 @@ use crate::scopes::{Plan, Scope, Sender, Simultaneous};
 use crate::state::FaultBudget;
 
 pub(crate) const fn change(key: u8) -> Plan {
-    Plan { key, hash: 0, changes_source: true, sender: Sender::Producer }
+    Plan { key, hash: 0, changes_source: true, expired: false, sender: Sender::Producer }
 }
 
 pub(crate) const fn repeat(key: u8) -> Plan {
@@ -27,6 +27,14 @@ pub(crate) const NOTHING: FaultBudget = FaultBudget {
     failures: 0,
     silent_changes: 0,
     cached: 0,
+    bypasses: 0,
+    absences: 0,
+    checks: 0,
+    other_withdrawals: 0,
+    buckets: 0,
+    reads: 0,
+    stale_reads: 0,
+    outages: 0,
     operator_crashes: 0,
     foreign_runs: 0,
     foreign_late: 0,
@@ -38,6 +46,7 @@ pub(crate) const BASE: Scope = Scope {
     workers: 2,
     runs: 2,
     attempt_limit: 3,
+    withdrawal_limit: u8::MAX,
     messages: &[change(0), change(1)],
     last_tick: 2,
     epsilon: 1,

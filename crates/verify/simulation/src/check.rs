@@ -22,7 +22,7 @@ use self::notifications::ExpectedNotification;
 use self::requests::partitions_of;
 use crate::pages::Pages;
 use crate::queues::Queues;
-use crate::rows::Rows;
+use crate::rows::{Rows, meta_of, some_text};
 use crate::site::{self, Sites};
 use crate::store::Store;
 
@@ -50,12 +50,14 @@ pub enum Property {
     Rights,
     /// Readers get a page that was published.
     Readers,
+    /// An instance that has seen a page taken down does not serve what it served before.
+    Withdrawn,
     /// CDN and subscribers are notified of every published version with new content.
     Notifications,
 }
 
 impl Property {
-    pub const ALL: [Property; 11] = [
+    pub const ALL: [Property; 12] = [
         Property::I1,
         Property::I2,
         Property::I3,
@@ -66,6 +68,7 @@ impl Property {
         Property::Pin,
         Property::Rights,
         Property::Readers,
+        Property::Withdrawn,
         Property::Notifications,
     ];
 
@@ -82,6 +85,7 @@ impl Property {
             Property::Pin => "Pin",
             Property::Rights => "Rights",
             Property::Readers => "Readers",
+            Property::Withdrawn => "Withdrawn",
             Property::Notifications => "Notifications",
         }
     }
@@ -124,6 +128,8 @@ pub struct Checker {
 #[derive(Default)]
 struct State {
     partitions: BTreeMap<String, Rows>,
+    /// Each partition before its last write, and when that was.
+    before: BTreeMap<String, (Rows, u64)>,
     histories: BTreeMap<String, History>,
     /// What each message requests, by its number.
     needs: BTreeMap<u64, Need>,
@@ -146,6 +152,8 @@ struct History {
     /// A purge covers all earlier requests: the page is gone, and unpin renders its newest
     /// revision.
     purged_ms: u64,
+    /// The newest render whose answer was not stored: it covers all earlier requests.
+    bypassed_ms: u64,
     /// The notification of the newest version with new content.
     notification: Option<ExpectedNotification>,
     /// Commits by request.
@@ -171,12 +179,24 @@ impl Checker {
         for pk in partitions {
             let after = self.store.partition(&pk).await;
             let before = self.state().partitions.insert(pk.clone(), after.clone()).unwrap_or_default();
+            let now_ms = self.store.now_ms();
+            self.state().before.insert(pk.clone(), (before.clone(), now_ms));
             if let Some(page) = self.pages.by_pk(&pk) {
                 self.page_changed(actor, &page, request, &before, &after);
             } else {
                 self.watermarks_changed(&pk, &before, &after);
             }
         }
+    }
+
+    /// The page's HEALTH, LOCK and META before the last write to its partition, if that was less
+    /// than `lag_ms` ago.
+    pub(crate) fn before_last_write(&self, pk: &str, lag_ms: u64) -> Option<Vec<Value>> {
+        let state = self.state();
+        let (rows, at_ms) = state.before.get(pk)?;
+        let recent = self.store.now_ms().saturating_sub(*at_ms) < lag_ms;
+        let read = ["HEALTH", "LOCK", "META"].iter().filter_map(|sk| rows.get(*sk).cloned());
+        recent.then(|| read.collect())
     }
 
     /// Called after an upload. A key never gets another body.
@@ -200,9 +220,9 @@ impl Checker {
         }
     }
 
-    /// Called after a response to a reader. With `served_before`, this instance has served the
-    /// page.
-    pub fn read(&self, page: &str, status: u16, body: &[u8], served_before: bool) {
+    /// Called after a response to a reader. `served_before` is the version that this instance has
+    /// served last.
+    pub fn read(&self, page: &str, status: u16, body: &[u8], served_before: Option<&str>) {
         self.checked(Property::Readers);
         if status == 200 {
             let body = String::from_utf8_lossy(body);
@@ -213,11 +233,31 @@ impl Checker {
                 Some((shown, revision)) if shown == page && published(revision) => {}
                 other => self.violated(Property::Readers, format!("a reader of {page} got {other:?}")),
             }
-        } else if status >= 500 && served_before {
+        } else if status >= 500 && served_before.is_some_and(|version| self.may_stand_in(page, version)) {
             self.violated(
                 Property::Readers,
                 format!("a reader of {page} got {status} from an instance that has served it"),
             );
+        }
+    }
+
+    /// Whether the body of that version may be served while the published one cannot be read: not if
+    /// the page was taken down since, or a foreign writer has published.
+    fn may_stand_in(&self, page: &str, version: &str) -> bool {
+        let state = self.state();
+        let rows = self.pages.all().find(|(name, _)| **name == page).and_then(|(_, pk)| state.partitions.get(pk));
+        let Some(meta) = rows.and_then(meta_of) else { return false };
+        let is_ours = some_text(&meta, "version").is_some() && some_text(&meta, "body_digest").is_some();
+        is_ours && some_text(&meta, "shown_since").is_none_or(|since| version >= since.as_str())
+    }
+
+    /// Called after a page of `version` was served by an instance that has seen it taken down after
+    /// it had served `before`.
+    pub fn served_after_withdrawal(&self, page: &str, version: &str, before: &str) {
+        self.checked(Property::Withdrawn);
+        if version <= before {
+            let what = format!("{page} was taken down after {before}, and an instance that saw it serves {version}");
+            self.violated(Property::Withdrawn, what);
         }
     }
 

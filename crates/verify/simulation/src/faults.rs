@@ -30,6 +30,7 @@ run_faults! {
     FreezeStopsTimers = "freeze-stops-timers",
     FreezeStopsClocks = "freeze-stops-clocks",
     LostAck = "lost-ack",
+    AckByCopy = "ack-by-copy",
     SkewedClock = "skewed-clock",
     DriftingClock = "drifting-clock",
     ClockStep = "clock-step",
@@ -43,6 +44,7 @@ run_faults! {
     // The origin.
     OriginFails = "origin-fails",
     OriginRedirects = "origin-redirects",
+    OriginIsPrivate = "origin-is-private",
     OriginUnreachable = "origin-unreachable",
     OriginHangs = "origin-hangs",
     OriginEmpty = "origin-empty",
@@ -50,6 +52,7 @@ run_faults! {
     OriginCache = "origin-cache",
     RendererPanics = "renderer-panics",
     // AWS services.
+    StaleRead = "stale-read",
     ObjectLoss = "object-loss",
     LeaseOutage = "lease-outage",
     ForgottenToken = "forgotten-token",

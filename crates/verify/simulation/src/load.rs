@@ -29,7 +29,7 @@ use crate::site::{self, SiteProfile, Sites};
 const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
-render = { http = "https://origin.acme.example" }
+render = { templates = "site/" }
 
 [[tenant.acme.route]]
 path       = "/p/{id}"

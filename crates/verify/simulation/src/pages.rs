@@ -10,7 +10,8 @@ use everfresh_core::domain::page_key::{KeyLayout, PageKey};
 pub const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
-render = { http = "https://origin.acme.example" }
+render = { templates = "site/" }
+withdrawals = 1
 
 [[tenant.acme.route]]
 path       = "/p/{id}"
@@ -28,7 +29,7 @@ gate       = { must_contain = "</html>" }
 
 [tenant.globex]
 hosts  = ["globex.example"]
-render = { http = "https://origin.globex.example" }
+render = { templates = "site/" }
 
 [[tenant.globex.route]]
 path       = "/p/{id}"

@@ -112,7 +112,7 @@ impl Profile {
             site: SiteProfile {
                 failing: if crowded { [60, 400][rng.usize(0..2)] } else { [0, 60, 400][rng.usize(0..3)] },
                 slowest_ms: [50, 2_000, 15_000, 20_000, 45_000][rng.usize(0..5)],
-                cached: [0, 0, 0, 70][rng.usize(0..4)],
+                cached: [0, 0, 0, 0, 70, 70, 100][rng.usize(0..7)],
             },
             rates: rates(rng),
             bursts: if rng.bool() { BURSTS[rng.usize(0..BURSTS.len())] } else { &[] },

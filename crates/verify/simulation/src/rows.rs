@@ -22,6 +22,11 @@ pub fn some_text(row: &Value, name: &str) -> Option<String> {
     row[name]["S"].as_str().map(str::to_owned)
 }
 
+/// Whether META says that nothing of the page is stored.
+pub fn is_bypass(meta: &Value) -> bool {
+    some_text(meta, "bypass_reason").is_some()
+}
+
 /// META as readers see it: if it references a foreign version row, the content of that row.
 pub fn meta_of(rows: &Rows) -> Option<Value> {
     let meta = rows.get("META")?;

@@ -19,7 +19,8 @@ pub struct SiteProfile {
     pub failing: u16,
     /// Maximum duration of a render.
     pub slowest_ms: u64,
-    /// Renders answered by a cache in front of the site, of a hundred.
+    /// Renders answered by a cache in front of the site, of a hundred. With all of them, the cache
+    /// also ignores `no-cache`, and says that it keeps an answer for some seconds only.
     pub cached: u8,
 }
 
@@ -27,6 +28,9 @@ pub struct SiteProfile {
 pub struct Sites {
     state: Arc<Mutex<State>>,
 }
+
+/// Every answer comes from a cache that obeys nothing.
+const STUBBORN: u8 = 100;
 
 /// Lifetime of a page in the cache in front of a site.
 const CACHED_S: u64 = 120;
@@ -99,7 +103,8 @@ impl State {
     /// The revision that a render reads, and its age if it comes from a cache. Some caches ignore
     /// `no-cache`.
     fn read(&mut self, page: &str, no_cache: bool) -> (u64, Option<u64>) {
-        let cached = self.rng.u8(0..100) < self.profile.cached && (!no_cache || self.rng.u8(0..3) == 0);
+        let obeys = no_cache && self.profile.cached < STUBBORN && self.rng.u8(0..3) > 0;
+        let cached = self.rng.u8(0..100) < self.profile.cached && !obeys;
         if let Some((revision, read)) = self.cache.get(page).filter(|_| cached) {
             let age_s = read.elapsed().as_secs();
             if age_s <= CACHED_S {
@@ -129,6 +134,7 @@ pub fn read(body: &str) -> Option<(&str, u64)> {
 enum RenderFault {
     None,
     Status(u16),
+    Private,
     Unreachable,
     Panics,
     Hangs,
@@ -142,6 +148,7 @@ impl RenderFault {
             RenderFault::None => None,
             RenderFault::Status(500..) => Some(RunFault::OriginFails),
             RenderFault::Status(_) => Some(RunFault::OriginRedirects),
+            RenderFault::Private => Some(RunFault::OriginIsPrivate),
             RenderFault::Unreachable => Some(RunFault::OriginUnreachable),
             RenderFault::Panics => Some(RunFault::RendererPanics),
             RenderFault::Hangs => Some(RunFault::OriginHangs),
@@ -156,7 +163,7 @@ impl Renderer for Sites {
         Box::pin(async move {
             let page = request.page.to_string();
             // The source is read when the render begins.
-            let (content, age_s, takes, fault) = {
+            let (content, age_s, takes, fault, stubborn) = {
                 let mut state = self.state();
                 state.renders += 1;
                 if let Some(watcher) = &state.watcher {
@@ -166,13 +173,14 @@ impl Renderer for Sites {
                 let profile = state.profile;
                 let fault = match state.rng.u16(0..1000) {
                     draw if draw >= profile.failing => RenderFault::None,
-                    _ => match state.rng.u8(0..7) {
+                    _ => match state.rng.u8(0..8) {
                         0 => RenderFault::Status(500),
                         1 => RenderFault::Status(302),
                         2 => RenderFault::Unreachable,
                         3 => RenderFault::Panics,
                         4 => RenderFault::Hangs,
                         5 => RenderFault::Forbidden,
+                        6 => RenderFault::Private,
                         _ => RenderFault::Empty,
                     },
                 };
@@ -181,11 +189,11 @@ impl Renderer for Sites {
                 }
                 let takes = state.rng.u64(0..=profile.slowest_ms);
                 let (revision, age_s) = state.read(&page, request.no_cache);
-                (body(&page, revision), age_s, takes, fault)
+                (body(&page, revision), age_s, takes, fault, profile.cached == STUBBORN)
             };
             tokio::time::sleep(Duration::from_millis(takes)).await;
             let (status, content) = match fault {
-                RenderFault::None => (200, content),
+                RenderFault::None | RenderFault::Private => (200, content),
                 RenderFault::Status(status) => (status, content),
                 RenderFault::Empty => (200, String::new()),
                 RenderFault::Unreachable => return Err(RenderFailure::Unreachable("connection refused".into())),
@@ -194,7 +202,13 @@ impl Renderer for Sites {
                 RenderFault::Hangs => std::future::pending().await,
             };
             let mut headers = vec![("content-type".to_owned(), "text/html".to_owned())];
+            if matches!(fault, RenderFault::Private) {
+                headers.push(("cache-control".to_owned(), "private".to_owned()));
+            }
             headers.extend(age_s.map(|age_s| ("age".to_owned(), age_s.to_string())));
+            if let Some(age_s) = age_s.filter(|_| stubborn && !matches!(fault, RenderFault::Private)) {
+                headers.push(("cache-control".to_owned(), format!("max-age={}", age_s + 5)));
+            }
             Ok(Rendered { status, headers, body: content.into_bytes().into(), declared_bytes: None })
         })
     }

@@ -24,13 +24,17 @@ use crate::run::CHAOS;
 
 /// DynamoDB refusals that the code has to distinguish, by error and row. Conflicts, throttling and
 /// transactions in progress are injected faults.
-pub(crate) const REFUSALS: [&str; 5] = [
+pub(crate) const REFUSALS: [&str; 6] = [
     "ConditionalCheckFailed on META",
     "ConditionalCheckFailed on LOCK",
     "ConditionalCheckFailed on REQ",
+    "ConditionalCheckFailed on WITHDRAWN",
     "ConditionalCheckFailedException on LOCK",
     "ConditionalCheckFailedException on REQ",
 ];
+
+/// For how long a replica may lack the last write.
+const REPLICA_LAG_MS: u64 = 3_000;
 
 /// Operations that change the table.
 const WRITES: [&str; 4] = ["TransactWriteItems", "PutItem", "UpdateItem", "DeleteItem"];
@@ -103,7 +107,7 @@ impl Wire {
         let path = request.uri().path().to_owned();
         let (parts, body) = request.into_parts();
         let mut json: Value = match call.service {
-            Service::S3 | Service::CloudFront | Service::Sns => Value::Null,
+            Service::S3 | Service::Lambda | Service::CloudFront | Service::Sns => Value::Null,
             Service::DynamoDb | Service::Sqs | Service::EventBridge => {
                 serde_json::from_slice(&body).unwrap_or_default()
             }
@@ -126,6 +130,11 @@ impl Wire {
                 *request.body_mut() = Bytes::from(json.to_string());
             }
         }
+        if actor == Actor::Server
+            && let Some(response) = self.stale_read(&call, &json)
+        {
+            return response;
+        }
         let late = self.without == Some(Guard::UploadBeforeCommit) && actor == Actor::Worker;
         if late && call.operation == "PutObject" {
             let mut response = Response::new(Bytes::new());
@@ -137,6 +146,23 @@ impl Wire {
             return response;
         }
         self.apply(actor, &call, &path, request, &json).await
+    }
+
+    /// The answer of a replica that has not received the last write yet, for every second eventually
+    /// consistent read of a page.
+    fn stale_read(&self, call: &Call, request: &Value) -> Option<Response<Bytes>> {
+        let consistent = request["ConsistentRead"].as_bool().unwrap_or(false);
+        if call.operation != "Query" || consistent || self.seen().steps.is_multiple_of(2) {
+            return None;
+        }
+        let pk = request["ExpressionAttributeValues"][":pk"]["S"].as_str()?;
+        let items = self.checker.before_last_write(pk, REPLICA_LAG_MS)?;
+        *self.seen().faults.entry(RunFault::StaleRead).or_default() += 1;
+        let body = serde_json::json!({"Count": items.len(), "ScannedCount": items.len(), "Items": items});
+        let mut response = Response::new(Bytes::from(body.to_string()));
+        response.headers_mut().insert("content-type", HeaderValue::from_static("application/x-amz-json-1.0"));
+        response.headers_mut().insert("date", httpdate(&self.clock));
+        Some(response)
     }
 
     /// Whether this is a single write of a lease during a lease outage. Transactions succeed.
@@ -167,9 +193,12 @@ impl Wire {
                 response.headers_mut().insert("date", date);
                 response
             }
-            Service::DynamoDb | Service::S3 | Service::CloudFront | Service::EventBridge | Service::Sns => {
-                self.engines.call(request).await
-            }
+            Service::DynamoDb
+            | Service::S3
+            | Service::Lambda
+            | Service::CloudFront
+            | Service::EventBridge
+            | Service::Sns => self.engines.call(request).await,
         };
         let ok = response.status().is_success();
         if let (true, Some(body)) = (ok, &object) {

@@ -75,7 +75,7 @@ pub fn get(path: &str) -> Request {
 impl Instance {
     /// Serves the request and then does the work after the reply, as the function does.
     pub async fn serve(&self, request: &Request) -> Reply {
-        let Served { reply, enqueue } = self.server.serve(request).await;
+        let Served { reply, enqueue, .. } = self.server.serve(request).await;
         self.server.finish(enqueue).await;
         reply
     }

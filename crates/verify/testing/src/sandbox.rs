@@ -168,6 +168,9 @@ fn add(totals: &mut BTreeMap<&'static str, u64>, metrics: &Metrics) {
     for metric in [
         RECEIVED,
         COMMITTED,
+        BYPASSED,
+        WITHDRAWN,
+        WITHDRAWALS_REFUSED,
         UNCHANGED,
         ALREADY_COVERED,
         REPLAYED,

@@ -34,7 +34,7 @@ pub fn ladder() -> Ladder {
 pub const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
-render = { http = "https://origin.acme.example" }
+render = { templates = "site/" }
 
 [[tenant.acme.route]]
 path       = "/products/{id}"
@@ -54,7 +54,7 @@ gate       = { min_bytes = 20, max_shrink = 0.5, must_contain = "</html>" }
 
 [tenant.globex]
 hosts  = ["globex.example"]
-render = { http = "https://origin.globex.example" }
+render = { templates = "site/" }
 
 [[tenant.globex.route]]
 path       = "/products/{id}"

@@ -1,10 +1,11 @@
 //! Readers of the serving function, one instance after the other.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use everfresh_core::clients::ClientTimeouts;
+use everfresh_serve::http::Reply;
 use everfresh_serve::http::request::Request;
 use everfresh_serve::{Served, Server, Settings};
 
@@ -20,7 +21,7 @@ const CALM_READS: u32 = 6;
 pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
     let mut rng = sim.rng(200 + index);
     let Some(mut server) = instance(&sim, &mut rng) else { return };
-    let mut served_pages = BTreeSet::new();
+    let mut memory = Memory::default();
     let mut calm_reads = 0;
     while calm_reads < CALM_READS {
         if sim.is_calm() {
@@ -32,7 +33,7 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
         if rng.u8(0..30) == 0 {
             sim.count_fault(RunFault::InstanceReplaced);
             let Some(fresh) = instance(&sim, &mut rng) else { return };
-            (server, served_pages) = (fresh, BTreeSet::new());
+            (server, memory) = (fresh, Memory::default());
         }
         let page = sim.pages.any(&mut rng).clone();
         let Some(host) = sim.config.tenant(page.tenant()).and_then(|tenant| tenant.hosts.first().cloned()) else {
@@ -44,14 +45,41 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
             headers: vec![("host".to_owned(), host)],
             ..Request::default()
         };
-        let Served { reply, enqueue } = server.serve(&request).await;
+        let Served { reply, enqueue, .. } = server.serve(&request).await;
         sim.count_read();
         let name = page.to_string();
-        sim.checker.read(&name, reply.status, &reply.body, served_pages.contains(&name));
-        if reply.status == 200 {
-            served_pages.insert(name);
-        }
+        sim.checker.read(&name, reply.status, &reply.body, memory.served.get(&name).map(String::as_str));
+        memory.check(&sim, &name, &reply);
         server.finish(enqueue).await;
+    }
+}
+
+/// What an instance has served, and what it has seen taken down.
+#[derive(Default)]
+struct Memory {
+    /// The last version of each page that was served.
+    served: BTreeMap<String, String>,
+    /// The last version that was served before the page was seen taken down.
+    withdrawn: BTreeMap<String, String>,
+}
+
+impl Memory {
+    fn check(&mut self, sim: &Sim, page: &str, reply: &Reply) {
+        let status = reply.header("cache-status").unwrap_or_default();
+        if reply.status == 410 || status.contains("fwd=bypass") {
+            if let Some(served) = self.served.remove(page) {
+                self.withdrawn.insert(page.to_owned(), served);
+            }
+            return;
+        }
+        let debug = reply.header("x-everfresh-debug").unwrap_or_default();
+        let version = debug.split("version=").nth(1).and_then(|rest| rest.split(';').next());
+        // A foreign row has no version.
+        let Some(version) = version.filter(|version| reply.status == 200 && *version != "foreign") else { return };
+        if let Some(before) = self.withdrawn.get(page) {
+            sim.checker.served_after_withdrawal(page, version, before);
+        }
+        self.served.insert(page.to_owned(), version.to_owned());
     }
 }
 
@@ -64,6 +92,8 @@ fn instance(sim: &Sim, rng: &mut fastrand::Rng) -> Option<Server> {
             "EVERFRESH_BUCKET" => stack.bucket.clone(),
             "EVERFRESH_QUEUE_URL" => stack.queue.clone(),
             "EVERFRESH_DEPLOY" => "1".to_owned(),
+            // Names the version that was served.
+            "EVERFRESH_DEBUG_HEADER" => "true".to_owned(),
             _ => return None,
         })
     });

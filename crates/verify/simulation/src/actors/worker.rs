@@ -11,7 +11,7 @@ use everfresh_core::clients::ClientTimeouts;
 use everfresh_core::domain::page_key::KeyLayout;
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics::{self, Metrics};
-use everfresh_core::notifier::{EventTarget, Notifier, NotifierSettings};
+use everfresh_core::notifier::{EventTarget, Invalidate, Notifier, NotifierSettings};
 use everfresh_core::regenerate::{Regenerator, Settings};
 use everfresh_worker::Worker;
 use everfresh_worker::handler::BatchError;
@@ -61,7 +61,10 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
                 }
             }
             // The process was killed; another sandbox with another clock replaces it.
-            None => sandbox = Sandbox::new(&sim, &mut rng),
+            None => {
+                sandbox = Sandbox::new(&sim, &mut rng);
+                ack_by_copy(&sim, &messages, &mut rng);
+            }
             Some(Err(_)) => {}
         }
         sim.queues.release(&messages);
@@ -152,6 +155,18 @@ fn ack(sim: &Sim, messages: &[Message], failed: &BTreeSet<String>) {
     }
 }
 
+/// SQS may have delivered a message of a killed worker to another one too, which has acked it. If
+/// the killed one had published, its notification is left to a request of another message.
+fn ack_by_copy(sim: &Sim, messages: &[Message], rng: &mut fastrand::Rng) {
+    for message in messages {
+        if sim.checker.is_published_unnotified(message) && !sim.is_calm() && rng.bool() {
+            sim.count_fault(RunFault::AckByCopy);
+            sim.wire.note(|| format!("{} is deleted by the worker of its copy", message.id()));
+            sim.queues.delete(message.number);
+        }
+    }
+}
+
 fn fault(sim: &Sim, rng: &mut fastrand::Rng) -> InvocationFault {
     if sim.is_calm() {
         return InvocationFault::None;
@@ -221,6 +236,7 @@ impl Sandbox {
         let settings = Settings { ladder: profile.ladder, deploy, max_attempts: 5, max_body_bytes: 100_000 };
         let notifier = NotifierSettings {
             distribution: Some("E1EXAMPLE".to_owned()),
+            invalidate: Invalidate::All,
             by_tag: true,
             event_target: EventTarget::parse("arn:aws:events:us-east-1:000000000000:event-bus/site"),
         };
@@ -240,9 +256,12 @@ impl Sandbox {
 }
 
 /// The outcomes of messages.
-pub(crate) const OUTCOMES: [metrics::Metric; 12] = [
+pub(crate) const OUTCOMES: [metrics::Metric; 15] = [
     metrics::COMMITTED,
     metrics::UNCHANGED,
+    metrics::BYPASSED,
+    metrics::WITHDRAWN,
+    metrics::WITHDRAWALS_REFUSED,
     metrics::ALREADY_COVERED,
     metrics::REPLAYED,
     metrics::BUSY,

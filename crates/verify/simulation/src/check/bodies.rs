@@ -39,6 +39,19 @@ impl Checker {
         }
     }
 
+    /// A bypass references no object, and covers what was requested before its render.
+    pub(super) fn check_bypass(&self, page: &str, meta: &Value) {
+        self.checked(Property::I4);
+        let key = text(meta, "s3_key");
+        if self.store.object(&key).is_some() {
+            self.violated(Property::I4, format!("the bypass of {page} references {key}, which exists"));
+        }
+        let rendered_ms = number(meta, "source_ms").unwrap_or_default();
+        let mut state = self.state();
+        let history = state.histories.entry(page.to_owned()).or_default();
+        history.bypassed_ms = history.bypassed_ms.max(rendered_ms);
+    }
+
     /// Called after a delete: our code never deletes a body.
     pub fn deleted(&self, actor: Actor, path: &str) {
         self.checked(Property::I4);

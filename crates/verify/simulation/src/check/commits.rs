@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::requests::{SeenMeta, request_of_commit};
 use super::{Actor, Checker, Property};
-use crate::rows::{Rows, meta_of, number, some_text, text};
+use crate::rows::{Rows, is_bypass, meta_of, number, some_text, text};
 
 impl Checker {
     pub(super) fn page_changed(&self, actor: Actor, page: &str, request: &Value, before: &Rows, after: &Rows) {
@@ -51,7 +51,10 @@ impl Checker {
             let purged_ms = number(new, "source_ms").unwrap_or_default();
             self.state().histories.entry(page.to_owned()).or_default().purged_ms = purged_ms;
         }
-        let shown = if tombstone { None } else { self.check_body(page, new) };
+        if is_bypass(new) {
+            self.check_bypass(page, new);
+        }
+        let shown = if tombstone || is_bypass(new) { None } else { self.check_body(page, new) };
         self.checked(Property::Pin);
         let pinned = before.get("HEALTH").is_some_and(|health| number(health, "pinned_at_ms").is_some());
         if pinned && actor == Actor::Worker {

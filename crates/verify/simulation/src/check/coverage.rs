@@ -5,7 +5,10 @@ use serde_json::Value;
 
 use super::{Checker, Property};
 use crate::queues::Message;
-use crate::rows::{meta_of, number, text};
+use crate::rows::{is_bypass, meta_of, number, text};
+
+/// The workers' own allowance for clocks.
+const EPSILON_MS: u64 = 2_000;
 
 /// What a message requests.
 #[derive(Clone, Debug)]
@@ -67,6 +70,7 @@ impl Checker {
                 state.histories.get(page).is_some_and(|history| {
                     history.published.last().is_some_and(|newest| newest >= revision)
                         || history.wanted_ms.max(history.purged_ms) >= *sent_ms
+                        || history.bypassed_ms.saturating_add(EPSILON_MS) >= *sent_ms
                 })
             }
             Need::Watermark { tenant, tag, sent_ms } => {
@@ -95,6 +99,10 @@ impl Checker {
             let pinned = rows.get("HEALTH").is_some_and(|health| number(health, "pinned_at_ms").is_some());
             let Some(meta) = meta_of(rows).filter(|_| !pinned) else { continue };
             self.checked(Property::I1);
+            if is_bypass(&meta) {
+                self.check_bypass_is_up_to_date(page, &meta);
+                continue;
+            }
             let shown = self.store.revision(&text(&meta, "s3_key"));
             let needed = self
                 .state()
@@ -110,6 +118,28 @@ impl Checker {
             if shown < needed && !excused {
                 self.violated(Property::I1, format!("{page} shows {shown:?} at the end, but {needed:?} was requested"));
             }
+        }
+    }
+}
+
+impl Checker {
+    /// A page whose last render was not stored: that render began after the last request.
+    fn check_bypass_is_up_to_date(&self, page: &str, meta: &Value) {
+        let rendered_ms = number(meta, "source_ms").unwrap_or_default();
+        let last_ms = self
+            .state()
+            .needs
+            .values()
+            .filter_map(|need| match need {
+                Need::Revision { page: of, sent_ms, .. } if of == page => Some(*sent_ms),
+                Need::Revision { .. } | Need::Watermark { .. } => None,
+            })
+            .max();
+        let about_it = |dead_letter: &Message| page_of(dead_letter).as_deref() == Some(page);
+        let excused = self.queues.dead_letters().iter().any(about_it);
+        if last_ms.is_some_and(|last_ms| rendered_ms.saturating_add(EPSILON_MS) < last_ms) && !excused {
+            let what = format!("{page} is a bypass of {rendered_ms} at the end, but was requested at {last_ms:?}");
+            self.violated(Property::I1, what);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::coverage::{key, page_of};
 use super::requests::request_of_commit;
 use super::{Actor, Checker, Property};
 use crate::queues::Message;
-use crate::rows::text;
+use crate::rows::{is_bypass, text};
 
 /// A notification that CDN and subscribers must receive.
 #[derive(Clone, Debug)]
@@ -31,8 +31,17 @@ impl Checker {
         old: Option<&Value>,
         new: &Value,
     ) {
-        let content = |meta: &Value| (text(meta, "s3_key"), meta["tombstone"]["BOOL"].as_bool().unwrap_or(false));
-        let changed = old.is_none_or(|old| content(old) != content(new));
+        let tombstone = |meta: &Value| meta["tombstone"]["BOOL"].as_bool().unwrap_or(false);
+        let content = |meta: &Value| match is_bypass(meta) {
+            true => ("bypass".to_owned(), false),
+            false => (text(meta, "s3_key"), tombstone(meta)),
+        };
+        // No cache has a copy of a page that never had one, nor of one that was purged.
+        let had_copy = |old: &Value| !is_bypass(old) && !tombstone(old);
+        let changed = match old {
+            Some(old) => content(old) != content(new) && (!is_bypass(new) || had_copy(old)),
+            None => !is_bypass(new),
+        };
         let request = request_of_commit(request);
         let of_it = |message: &Message| page_of(message).as_deref() == Some(page) && request == Some(sk(message));
         let also_in_flight = self.queues.in_flight(of_it) > 1;
@@ -62,7 +71,7 @@ impl Checker {
             other.number != message.number && page_of(other).as_ref() == Some(&page) && sk(other) == sk(message)
         };
         let received_before = expected.also_in_flight && message.received_ms <= expected.at_ms;
-        let cannot_know = received_before && self.is_pending(&page);
+        let cannot_know = received_before && self.pending(&page).is_some();
         let is_dead_letter =
             |dead_letter: &Message| page_of(dead_letter).as_ref() == Some(&page) && sk(dead_letter) == sk(message);
         let rejected = self.queues.all_dead_letters().iter().any(is_dead_letter);
@@ -75,6 +84,11 @@ impl Checker {
         if is_responsible && !excused {
             self.check_notified(&page, &expected);
         }
+    }
+
+    /// Whether the message's request has published a version whose notification is pending.
+    pub fn is_published_unnotified(&self, message: &Message) -> bool {
+        page_of(message).and_then(|page| self.pending(&page)).is_some_and(|mark| mark == key(message))
     }
 
     /// At the end: CDN and subscribers were notified of the newest content of every page.
@@ -108,10 +122,12 @@ impl Checker {
         self.state().histories.get(page)?.notification.clone()
     }
 
-    fn is_pending(&self, page: &str) -> bool {
+    /// The mark on the page's META.
+    fn pending(&self, page: &str) -> Option<String> {
         let state = self.state();
-        let rows = self.pages.all().find(|(name, _)| *name == page).and_then(|(_, pk)| state.partitions.get(pk));
-        rows.and_then(|rows| rows.get("META")).is_some_and(|meta| meta["pending_notification"].is_object())
+        let (_, pk) = self.pages.all().find(|(name, _)| *name == page)?;
+        let mark = &state.partitions.get(pk)?.get("META")?["pending_notification"];
+        mark.is_object().then(|| mark["S"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Subscribers received that version or a later one, and the CDN its invalidation.
