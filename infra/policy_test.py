@@ -9,7 +9,7 @@ import copy
 import sys
 
 # Imported to register their rules.
-from policy import alarms, cdn, functions, interface, queues, roles, storage  # noqa: F401
+from policy import alarms, behaviours, cdn, functions, interface, passes, queues, roles, storage  # noqa: F401
 from policy.rule import RULES, Stack
 
 

@@ -17,6 +17,7 @@ ALARM_METRICS = {
     "LockContention": ("lock_contention received", "worker"),
     "DuplicatesPrevented": ("duplicates_prevented received", "worker"),
     "KeyConflicts": ("key_conflicts", "worker"),
+    "WithdrawalsRefused": ("withdrawals_refused", "worker"),
     "UnknownVersions": ("unknown_version", "worker"),
     "NotificationsPending": ("notifications_pending", "worker"),
     "ConfigurationSkew": ("configuration_skew", "worker"),
@@ -27,7 +28,7 @@ ALARM_METRICS = {
 }
 # Alarms with threshold 0.
 THRESHOLD_ZERO = {
-    "DeadLetters", "KeyConflicts", "UnknownVersions", "NotificationsPending", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
+    "DeadLetters", "KeyConflicts", "WithdrawalsRefused", "UnknownVersions", "NotificationsPending", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
 }  # fmt: skip
 # Alarms on failures that are retried until an operator fixes the cause.
 RETRIED = {"NotificationsPending", "ConfigurationSkew"}

@@ -1,6 +1,8 @@
 """Rules for the distribution, and for the permission to invoke the serving function."""
 
-from policy.rule import ALL_ON, LAMBDA, NESTED, PERMISSION, PROPERTIES, RESOURCES, drop, put, rewrite, rule
+from policy.rule import (
+    ALL_ON, KIB, LAMBDA, NESTED, PERMISSION, PROPERTIES, RESOURCES, VIEWER_FUNCTIONS, drop, put, rewrite, rule,
+)  # fmt: skip
 
 
 @rule(
@@ -41,7 +43,7 @@ def invocation(stack):
     if signing != ("lambda", "always", "sigv4"):
         yield f"the distribution signs by {signing}"
     for origin in stack.cdn().resources()["Distribution"]["DistributionConfig"]["Origins"]:
-        if origin.get("OriginAccessControlId") != "${AccessControl.Id}":
+        if origin["Id"] == "serve" and origin.get("OriginAccessControlId") != "${AccessControl.Id}":
             yield "the distribution does not sign its requests"
     cdn = stack.main().resources(NESTED)["Cdn"]["Parameters"]
     if (cdn["ServeFunctionArn"], cdn["ServeUrl"]) != ("${ServeFunction.Alias}", "${ServeFunctionUrl.FunctionUrl}"):
@@ -51,6 +53,7 @@ def invocation(stack):
 BEHAVIOUR = "cdn Resources Distribution Properties DistributionConfig"
 KEY = "cdn Resources PageCachePolicy Properties CachePolicyConfig"
 SIGNED = "cdn Resources SignedRequestPolicy Properties OriginRequestPolicyConfig"
+ALL_METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
 
 
@@ -61,7 +64,9 @@ CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
     put(f"{KEY} ParametersInCacheKeyAndForwardedToOrigin HeadersConfig", {"HeaderBehavior": "none"}),
     put(f"{KEY} DefaultTTL", 86400),
     put(f"{KEY} MinTTL", 1),
-    put("cdn Resources NameHost Properties FunctionCode", "function handler(event) { return event.request; }"),
+    put("cdn Resources PageRequest Properties FunctionCode Fn::Sub", "function handler(event) { return event.request; }"),
+    rewrite("infra/viewer-app.js", "const request", "var request"),
+    rewrite("infra/viewer-page.js", "// Viewer request", "// " + 10240 * "x"),
     put(f"{BEHAVIOUR} CacheBehaviors 0 CachePolicyId", {"Ref": "PageCachePolicy"}),
     put(f"{BEHAVIOUR} CacheBehaviors 0 AllowedMethods", ["GET", "HEAD"]),
     put(f"{SIGNED} HeadersConfig", {"HeaderBehavior": "none"}),
@@ -70,11 +75,12 @@ CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
     # AWS's own "CachingOptimized".
     put(f"{BEHAVIOUR} DefaultCacheBehavior CachePolicyId", "658327ea-f89d-4fab-a63d-7e88639e58f6"),
     put(f"{BEHAVIOUR} DefaultCacheBehavior AllowedMethods", ["GET", "HEAD", "OPTIONS"]),
+    put(f"{BEHAVIOUR} DefaultCacheBehavior CachedMethods", ["GET", "HEAD", "OPTIONS"]),
     drop(f"{BEHAVIOUR} DefaultCacheBehavior AllowedMethods"),
     put(f"{KEY} ParametersInCacheKeyAndForwardedToOrigin QueryStringsConfig", {"QueryStringBehavior": "none"}),
     put(f"{SIGNED} QueryStringsConfig", {"QueryStringBehavior": "none"}),
-    put("cdn Resources NameHost Properties AutoPublish", False),
-    rewrite("crates/serve/src", '"GET, HEAD"', '"GET, HEAD, OPTIONS"'),
+    put("cdn Resources PageRequest Properties AutoPublish", False),
+    put("cdn Resources AppRequest Properties FunctionConfig Runtime", "cloudfront-js-1.0"),
     drop(f"{BEHAVIOUR} CustomErrorResponses"),
     drop(f"{BEHAVIOUR} CustomErrorResponses 0"),
     drop(f"{BEHAVIOUR} CustomErrorResponses 2"),
@@ -86,30 +92,34 @@ CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/0123"
     rewrite("crates/serve/src", "x-everfresh-host", "x-host"),
 )
 def distribution(stack):
-    made = stack.cdn(TagHeader="Cache-Tag", PreviewCookie="everfresh-preview").resources()
+    made = stack.site(**ALL_ON).resources()
     config = made["Distribution"]["DistributionConfig"]
     for behaviour in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
-        named = {"EventType": "viewer-request", "FunctionARN": "${NameHost.FunctionMetadata.FunctionARN}"}
-        if named not in behaviour.get("FunctionAssociations", []):
-            yield f"{behaviour.get('PathPattern', 'pages')}: x-everfresh-host is not set"
-    if "request.headers['x-everfresh-host'] = { value: request.headers.host.value };" not in made["NameHost"]["FunctionCode"]:
-        yield "NameHost does not overwrite x-everfresh-host"
-    if made["NameHost"].get("AutoPublish") is not True:
-        yield "NameHost is not published automatically"
+        name = "PageRequest" if behaviour["TargetOriginId"] == "serve" else "AppRequest"
+        expected = [{"EventType": "viewer-request", "FunctionARN": f"${{{name}.FunctionMetadata.FunctionARN}}"}]
+        if behaviour.get("FunctionAssociations") != expected:
+            yield f"{behaviour.get('PathPattern', 'pages')}: {name} is not called"
+    for name, path in VIEWER_FUNCTIONS.items():
+        function = made[name]
+        if (function.get("AutoPublish"), function["FunctionConfig"]["Runtime"]) != (True, "cloudfront-js-2.0"):
+            yield f"{name}: is not published automatically, or has another runtime"
+        if stack.templates["cdn"]["Resources"][name]["Properties"]["FunctionCode"] != {"Fn::Sub": stack.sources[path]}:
+            yield f"{name}: is not {path}"
+        if len(function["FunctionCode"].encode()) > 10 * KIB or "${" in function["FunctionCode"]:
+            yield f"{name}: is larger than CloudFront's quota of 10 KB, or refers to an unknown value"
     if '"x-everfresh-host"' not in stack.code("serve/src"):
         yield "the serving function does not read x-everfresh-host"
     pages = config["DefaultCacheBehavior"]
     if pages["CachePolicyId"] != "${PageCachePolicy}":
         yield "pages: have another cache policy than PageCachePolicy"
-    methods = pages.get("AllowedMethods", [])
-    if methods != ["GET", "HEAD"] or f'with("allow", "{", ".join(methods)}")' not in stack.code("serve/src"):
-        yield f"pages: {methods} are forwarded; the serving function allows GET and HEAD"
+    if sorted(pages.get("AllowedMethods", [])) != ALL_METHODS or "CachedMethods" in pages:
+        yield "pages: some methods do not reach PageRequest, or OPTIONS is cached"
     cache = made["PageCachePolicy"]["CachePolicyConfig"]
     if (cache["MinTTL"], cache["DefaultTTL"]) != (0, 0):
         yield "PageCachePolicy: MinTTL and DefaultTTL must be 0"
     key = cache["ParametersInCacheKeyAndForwardedToOrigin"]
-    if key["HeadersConfig"] != {"HeaderBehavior": "whitelist", "Headers": ["x-everfresh-host"]}:
-        yield "PageCachePolicy: the cache key must have the host and no other header"
+    if key["HeadersConfig"] != {"HeaderBehavior": "whitelist", "Headers": ["x-everfresh-host", "x-everfresh-pass", "authorization"]}:
+        yield "PageCachePolicy: the cache key must have the host, x-everfresh-pass, Authorization and no other header"
     if key["CookiesConfig"] != {"CookieBehavior": "whitelist", "Cookies": ["everfresh-preview"]}:
         yield "PageCachePolicy: the cache key must have the preview cookie and no other"
     # everfresh.toml decides which parameters distinguish pages, and a signature covers the
@@ -117,10 +127,10 @@ def distribution(stack):
     for name, policy in (("PageCachePolicy", key), ("SignedRequestPolicy", made["SignedRequestPolicy"]["OriginRequestPolicyConfig"])):
         if policy["QueryStringsConfig"] != {"QueryStringBehavior": "all"}:
             yield f"{name}: query parameters are not forwarded"
-    passed_on = [{"ErrorCode": status, "ErrorCachingMinTTL": 0} for status in (404, 500, 502, 503, 504)]
+    passed_on = [{"ErrorCode": status, "ErrorCachingMinTTL": 0} for status in (400, 403, 404, 405, 414, 416, 500, 501, 502, 503, 504)]
     if sorted(config.get("CustomErrorResponses", []), key=lambda entry: entry["ErrorCode"]) != passed_on:
         yield "the distribution caches or replaces errors"
-    [signed] = config["CacheBehaviors"]
+    signed = config["CacheBehaviors"][0]
     disabled = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
     if (signed["PathPattern"], signed["CachePolicyId"]) != ("/_everfresh/*", disabled) or "POST" not in signed["AllowedMethods"]:
         yield "/_everfresh/*: must allow POST and cache nothing"

@@ -3,10 +3,11 @@
 import json
 import re
 
-from policy.rule import ALL_ON, NESTED, PROPERTIES, RESOURCES, TEMPLATES, drop, put, rewrite, rule
+from policy.rule import ALL_ON, FUNCTIONS, NESTED, PROPERTIES, RESOURCES, TEMPLATES, drop, put, rewrite, rule
 from reading import Evaluated
 
 
+SECRETS = {"PreviewKeys", "RevalidateKeys", "AppOriginHeader"}
 # Values that these parameters must allow, and values that they must refuse.
 SAMPLES = {
     "Config": (
@@ -17,6 +18,25 @@ SAMPLES = {
         ["example.com", "www.example.com", "*.example.com", "xn--bcher-kva.example"],
         ["https://example.com", "example.com/", "example.com:8080", "www.*.com", "*", "localhost", "192.0.2.1", "-.example.com", "a b.com"],
     ),
+    "RenderFunctionArns": (
+        [FUNCTIONS, "arn:aws-cn:lambda:cn-north-1:111122223333:function:ssr:7"],
+        [
+            "ssr", "*", "arn:aws:lambda:eu-west-1:111122223333:function:*", "arn:aws:lambda:*:111122223333:function:ssr",
+            "arn:aws:lambda:eu-west-1:111122223333:function:ssr:*", "arn:aws:lambda:eu-west-1:111122223333:layer:ssr",
+            "arn:aws:lambda:eu-west-1:111122223333:function:${aws:userid}", f"{FUNCTIONS},", f"{FUNCTIONS}, {FUNCTIONS}",
+        ],
+    ),
+    "AppOrigin": (
+        ["app.example.com", "app.example.com:8443", "lb-1.eu-west-1.elb.amazonaws.com:443"],
+        ["https://app.example.com", "app.example.com/x", "localhost", "192.0.2.1", "app.example.com:80", "app.example.com:022", "a,b.com"],
+    ),
+    "AppOriginHeader": (
+        ["x-from-cdn:0123456789abcdef"],
+        ["x-from-cdn", "x-from-cdn:short", "x-from-cdn:0123456789:abcdef", ":0123456789abcdef", "x from:0123456789abcdef"],
+    ),
+    "PassWhen": (["rsc", "rsc,next-action"], ["RSC", "rsc, next-action", "rsc,", "a'b", "a${b}", "'"]),
+    "PassPaths": (["/api/*", "/1,/2,/3,/4,/5"], ["api", "/1,/2,/3,/4,/5,/6", "/1,", "/a b", "/1,2"]),
+    "AssetPaths": (["/static/*.js"], ["static", "/1,/2,/3,/4,/5,/6"]),
 }  # fmt: skip
 
 
@@ -30,8 +50,17 @@ SAMPLES = {
     put("main Parameters Hosts Default", "example.com,localhost"),
     put("main Parameters Hosts AllowedPattern", "^[a-z]+[.][a-z]+$"),
     drop("main Parameters EventTarget AllowedPattern"),
+    put("main Parameters RenderFunctionArns AllowedPattern", "^$|^arn:aws:lambda:[^,]+(,arn:aws:lambda:[^,]+)*$"),
+    put("main Parameters RenderFunctionArns AllowedPattern", "^$|^arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[A-Za-z0-9_-]+$"),
     drop("main Parameters WorkerMemory MaxValue"),
     drop("main Parameters RevalidateKeys NoEcho"),
+    drop("main Parameters AppOriginHeader NoEcho"),
+    drop("cdn Parameters AppOriginHeader NoEcho"),
+    put("main Parameters AppOrigin AllowedPattern", "^$|^[^:]+$"),
+    put("main Parameters AppOriginHeader AllowedPattern", "^$|^.+:.+$"),
+    put("main Parameters PassWhen AllowedPattern", "^$|^[^,]+(,[^,]+)*$"),
+    put("main Parameters PassPaths AllowedPattern", "^$|^/.*$"),
+    put("main Parameters AssetPaths AllowedPattern", "^$|^/.*$"),
     put("main Parameters ReaderWait Default", 60),
     put("main Parameters PreviewKeys Default", "short"),
     drop("main Parameters Config Description"),
@@ -62,8 +91,10 @@ def parameters(stack):
                     yield f"{name}: {value} is {'refused' if value in allowed else 'allowed'}"
         if not fits:
             yield f"{name}: its default is not allowed"
-        if name.endswith("Keys") and name != "RawKeys" and entry.get("NoEcho") is not True:
+        if name in SECRETS and entry.get("NoEcho") is not True:
             yield f"{name}: is a secret and needs NoEcho"
+    if stack.templates["cdn"]["Parameters"]["AppOriginHeader"].get("NoEcho") is not True:
+        yield "AppOriginHeader of infra/cdn.yaml: is a secret and needs NoEcho"
     for rule_name in ("HostsHaveACertificate", "TableAndBucketAreAdoptedTogether"):
         if rule_name not in template.get("Rules", {}):
             yield f"the rule {rule_name} is missing"

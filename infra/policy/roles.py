@@ -2,7 +2,7 @@
 
 import re
 
-from policy.rule import ALL_ON, BUS, KEYS, KMS_KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, TOPIC, drop, put, rewrite, rule, statements
+from policy.rule import ALL_ON, BUS, FUNCTIONS, KEYS, KMS_KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, TOPIC, drop, put, rewrite, rule, statements
 from reading import many
 
 # X-Ray has no resource-level permissions. All other statements must name resources.
@@ -26,6 +26,7 @@ WORKER_MAY = {
         "${Queue.Arn} ${LowPriorityQueue.Arn}",
     ),
     "DeadLetters": ("sqs:SendMessage", "${DeadLetterQueue.Arn}"),
+    "Cdn": ("cloudfront:CreateInvalidation", "arn:aws:cloudfront::111122223333:distribution/${Cdn.Outputs.DistributionId}"),
     "Logs": (LOGS[0], LOGS[1] % "Worker"),
     "Traces": TRACES,
 }
@@ -48,7 +49,6 @@ def adopted(may):
 
 
 ADOPTED = {"ExistingTable": "old-table", "ExistingBucket": "old-bucket"}
-DISTRIBUTION = "arn:aws:cloudfront::111122223333:distribution/${Cdn.Outputs.DistributionId}"
 ROLE_CASES = [
     ({}, {}, {}),
     (ADOPTED, adopted(WORKER_MAY), adopted(SERVE_MAY)),
@@ -65,7 +65,8 @@ ROLE_CASES = [
     ),
     ({"EventTarget": BUS}, {"Events": ("events:PutEvents sns:Publish", BUS)}, {}),
     ({"EventTarget": TOPIC}, {"Events": ("events:PutEvents sns:Publish", TOPIC)}, {}),
-    ({"InvalidateCdn": "true"}, {"Cdn": ("cloudfront:CreateInvalidation", DISTRIBUTION)}, {}),
+    ({"InvalidateCdn": "true"}, {}, {}),
+    ({"RenderFunctionArns": FUNCTIONS}, {"Render": ("lambda:InvokeFunction", FUNCTIONS.replace(",", " "))}, {}),
     (
         {"Config": "s3://settings/site/everfresh.toml"},
         {"Configuration": ("s3:GetObject", f"{CONFIG} arn:aws:s3:::settings/site/everfresh.toml")},
@@ -124,6 +125,8 @@ NOT_IN_THE_CODE = {
     put(f"{WORKER_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:Scan"]),
     put(f"{WORKER_STATEMENTS} Sid=Artifacts Action", ["s3:PutObject", "s3:DeleteObject"]),
     drop(f"{WORKER_STATEMENTS} Sid=DeadLetters"),
+    drop(f"{WORKER_STATEMENTS} Sid=Cdn"),
+    put(f"{WORKER_STATEMENTS} Sid=Cdn Resource", {"Fn::Sub": "arn:aws:cloudfront::111122223333:distribution/E1"}),
     drop(f"{SERVE_STATEMENTS} Sid=Configuration Resource 0"),
     drop(f"{WORKER_STATEMENTS} Sid=Configuration Resource 1"),
     put(
@@ -139,6 +142,11 @@ NOT_IN_THE_CODE = {
     put(f"{SERVE_STATEMENTS} 7 Fn::If 1 Action", ["kms:Decrypt", "kms:GenerateDataKey"]),
     put(f"{WORKER_STATEMENTS} 7 Fn::If 1 Resource", "*"),
     drop(f"{WORKER_STATEMENTS} 7 Fn::If 1 Condition"),
+    put(f"{WORKER_STATEMENTS} 10 Fn::If 1 Resource", "*"),
+    put(f"{WORKER_STATEMENTS} 10 Fn::If 1 Resource", {"Fn::Sub": "arn:aws:lambda:${AWS::Region}:${AWS::AccountId}:function:*"}),
+    put(f"{WORKER_STATEMENTS} 10 Fn::If 1 Action", ["lambda:InvokeFunction", "lambda:InvokeAsync"]),
+    put(f"{WORKER_STATEMENTS} 10 Fn::If 0", "MakesTable"),
+    put("main Conditions HasRenderFunctions", {"Fn::Equals": [{"Ref": "RenderFunctionArns"}, ""]}),
     put(f"{RESOURCES} ServeRole {PROPERTIES} ManagedPolicyArns", ["arn:aws:iam::aws:policy/AdministratorAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Policies", ["AmazonDynamoDBFullAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Role", {"Fn::GetAtt": ["WorkerRole", "Arn"]}),
@@ -193,6 +201,8 @@ def trusts(role, service):
     rewrite("crates/core/src/ledger", ".query()", ".scan()"),
     rewrite("crates/core/src", ".batch_get_item()", ".query()"),
     rewrite("crates/core/src", ".put_object()", ".delete_object()"),
+    rewrite("crates/worker/src/render", ".invoke()", ".query()"),
+    drop(f"{WORKER_STATEMENTS} 10"),
     put(f"{WORKER_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:ConditionCheckItem"]),
     rewrite("crates/serve/src", "ledger.lookup_for_reader(", "ledger.record_wanted("),
     rewrite("crates/serve/src", "artifacts.download(", "artifacts.upload("),

@@ -7,13 +7,20 @@ TEMPLATES = {"main": "template.yaml", "cdn": "infra/cdn.yaml", "alarms": "infra/
 LAMBDA, ROLE, QUEUE, BUCKET = "AWS::Serverless::Function", "AWS::IAM::Role", "AWS::SQS::Queue", "AWS::S3::Bucket"
 NESTED, ALARM, PERMISSION = "AWS::Serverless::Application", "AWS::CloudWatch::Alarm", "AWS::Lambda::Permission"
 DAY, KIB = 24 * 60 * 60, 1024
+VIEWER_FUNCTIONS = {"PageRequest": "infra/viewer-page.js", "AppRequest": "infra/viewer-app.js"}
 
 # All optional features enabled.
 BUS = "arn:aws:events:eu-west-1:111122223333:event-bus/site"
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:site"
 KMS_KEYS = "arn:aws:kms:eu-west-1:111122223333:key/table,arn:aws:kms:eu-west-1:111122223333:key/bucket"
+FUNCTIONS = "arn:aws:lambda:eu-west-1:111122223333:function:ssr,arn:aws:lambda:eu-west-1:111122223333:function:shop:live"
 KEYS = "0123456789abcdef0123456789abcdef"
-ALL_ON = {"RevalidateKeys": f"site:{KEYS}", "PreviewKeys": KEYS, "KeyArns": KMS_KEYS, "EventTarget": BUS, "InvalidateCdn": "true"}
+ALL_ON = {
+    "RevalidateKeys": f"site:{KEYS}", "PreviewKeys": KEYS, "KeyArns": KMS_KEYS, "EventTarget": BUS, "InvalidateCdn": "true",
+    "RenderFunctionArns": FUNCTIONS,
+    "AppOrigin": "app.example.net:8443", "AppOriginHeader": "x-from-cdn:0123456789abcdef", "ResponseStream": "true",
+    "ServeConcurrency": 100,
+}  # fmt: skip
 
 
 class Stack:
@@ -26,6 +33,7 @@ class Stack:
             # Without unit tests, which make other calls than the functions do.
             code = path.read_text().split("#[cfg(test)]\nmod tests {")[0]
             self.sources[str(path.relative_to(ROOT))] = code
+        self.sources |= {path: (ROOT / path).read_text() for path in VIEWER_FUNCTIONS.values()}
 
     def main(self, **parameters):
         return Evaluated(self.templates["main"], **parameters)
@@ -33,6 +41,12 @@ class Stack:
     def cdn(self, **parameters):
         given = {"ServeFunctionArn": "${ServeFunction.Alias}", "ServeUrl": "https://url.example/"}
         return Evaluated(self.templates["cdn"], **given, **parameters)
+
+    def site(self, **parameters):
+        """The distribution, with the parameters that the main template passes for these parameters
+        of its own."""
+        given = self.main(**parameters).resources(NESTED)["Cdn"]["Parameters"]
+        return Evaluated(self.templates["cdn"], **given | {"ServeUrl": "https://url.example/"})
 
     def alarms(self, **parameters):
         """The alarms, with the parameters that the main template passes for these parameters of its
@@ -85,6 +99,17 @@ def drop(path):
     def apply(stack):
         node, last = _find(stack, path)
         del node[last]
+
+    return apply
+
+
+def edit(path, old, new):
+    """A mutation: another text in a string at `path` of a template."""
+
+    def apply(stack):
+        node, last = _find(stack, path)
+        assert old in node[last], f"{path} has no {old!r}: correct the text in infra/policy"
+        node[last] = node[last].replace(old, new)
 
     return apply
 

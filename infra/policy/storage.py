@@ -3,7 +3,7 @@
 import json
 import re
 
-from policy.rule import BUCKET, PROPERTIES, QUEUE, RESOURCES, TEMPLATES, drop, policies, put, rewrite, rule
+from policy.rule import ALL_ON, BUCKET, PROPERTIES, QUEUE, RESOURCES, TEMPLATES, drop, policies, put, rewrite, rule
 from reading import many, strings
 
 
@@ -52,6 +52,10 @@ def no_public_bucket(stack):
         "cdn Resources Distribution Properties DistributionConfig Origins 0 CustomOriginConfig OriginProtocolPolicy",
         "match-viewer",
     ),
+    put(
+        "cdn Resources Distribution Properties DistributionConfig Origins 1 Fn::If 1 CustomOriginConfig OriginProtocolPolicy",
+        "http-only",
+    ),
     put(f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables EVERFRESH_QUEUE_URL", "http://queue.example"),
 )
 def no_plain_http(stack):
@@ -73,7 +77,7 @@ def no_plain_http(stack):
         for resource in (f"${{{name}.Arn}}", f"${{{name}.Arn}}/*"):
             if refused.get(resource) != "s3:*":
                 yield f"{name}: allows plain HTTP on {resource}"
-    config = stack.cdn().resources()["Distribution"]["DistributionConfig"]
+    config = stack.site(**ALL_ON).resources()["Distribution"]["DistributionConfig"]
     for behaviour in [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]:
         if behaviour["ViewerProtocolPolicy"] not in ("redirect-to-https", "https-only"):
             yield "the distribution allows viewers plain HTTP"
