@@ -87,7 +87,7 @@ impl Server {
         if let Some(method) = method
             && self.previews.is_preview(request, tenant)
         {
-            return self.previews.fetch(request, method, tenant).await.map(Served::from);
+            return Box::pin(self.previews.fetch(request, method, tenant)).await.map(Served::from);
         }
         match tenant.destination(&request.target)? {
             Destination::Page(resolved) => self.page_or_pass(request, method, tenant, resolved, began).await,
@@ -175,7 +175,8 @@ impl Server {
         self.metrics.count(metrics::PASSED);
         let host = self.host(request).unwrap_or_default();
         let time = Duration::from_millis(self.settings.pass_deadline_ms).saturating_sub(began.elapsed());
-        self.passes.pass(request, tenant, host, reason, time).await
+        // On the heap, so that a read of a stored page does not carry an exchange with the origin.
+        Box::pin(self.passes.pass(request, tenant, host, reason, time)).await
     }
 
     /// After an unsafe method that was no error, the page has probably changed.

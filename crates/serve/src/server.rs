@@ -159,13 +159,15 @@ impl Server {
 
     /// Answers every request; a panic is answered with 500.
     pub async fn serve(&self, request: &Request) -> Served {
-        let answer = async {
+        // On the heap: a caller would otherwise hold it several times over on its stack, and a debug
+        // build of these flows fills a thread's two megabytes.
+        let answer = Box::pin(async {
             if reserved(&request.target) {
                 self.trigger.serve(request, self.host(request), self.tenant(request)).await.into()
             } else {
                 self.serve_page(request).await
             }
-        };
+        });
         match panics::catch(&self.metrics, "request", answer).await {
             Some(served) => served,
             None => {
@@ -198,7 +200,7 @@ impl Server {
                 self.enqueuer.send(enqueue).await;
             }
         };
-        let all = async { tokio::join!(send, self.cache.finish_deferred_reads()) };
+        let all = Box::pin(async { tokio::join!(send, self.cache.finish_deferred_reads()) });
         panics::catch(&self.metrics, "work after a reply", all).await;
     }
 

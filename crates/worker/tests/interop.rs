@@ -198,7 +198,7 @@ async fn foreign_model_reads_failed_request_and_purged_page() {
 async fn thousand_rounds_with_crashing_foreign_writer_lose_no_change() {
     let mut rounds = Rounds::new(42).await;
     for round in 0..1_000 {
-        rounds.play(round).await;
+        Box::pin(rounds.play(round)).await;
     }
     rounds.finish().await;
 }

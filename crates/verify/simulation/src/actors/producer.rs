@@ -82,7 +82,7 @@ pub(crate) async fn producer(sim: Arc<Sim>, messages: u32) {
                     sim.sites.edit(&page.to_string());
                     sender.send_once(&message).await
                 };
-                let _ = futures::future::join(sender.send_once(&message), again).await;
+                let _ = Box::pin(futures::future::join(sender.send_once(&message), again)).await;
             }
             2 => {
                 let other = sim.pages.any(&mut rng);
