@@ -153,8 +153,9 @@ fn sometimes(rng: &mut fastrand::Rng, values: &[u64]) -> Option<u64> {
     rng.bool().then_some(value)
 }
 
-/// A function timeout of a minute, or one shorter than the lease; leases that every long render has
-/// to renew, also with a lease shorter than epsilon.
+/// A function timeout of a minute, or one shorter than the lease; a claim that ends long before its
+/// worker's lease; leases that every long render has to renew, also with a lease shorter than
+/// epsilon.
 fn ladder(rng: &mut fastrand::Rng) -> Ladder {
     let usual = Ladder {
         render_deadline_ms: 50_000,
@@ -164,11 +165,12 @@ fn ladder(rng: &mut fastrand::Rng) -> Ladder {
         ..Ladder::default()
     };
     let short = Ladder { render_deadline_ms: 16_000, function_timeout_ms: 20_000, claim_expiry_ms: 22_000, ..usual };
-    match rng.u8(0..9) {
+    match rng.u8(0..12) {
         0 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..usual },
         1 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..short },
         2 => short,
-        3..7 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
+        3..6 => Ladder { lease_ms: 60_000, renew_interval_ms: 20_000, ..short },
+        6..10 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
         _ => usual,
     }
 }
