@@ -3,7 +3,7 @@
 import json
 import re
 
-from policy.rule import ALL_ON, FUNCTIONS, NESTED, PROPERTIES, RESOURCES, TEMPLATES, drop, put, rewrite, rule
+from policy.rule import ALL_ON, FUNCTIONS, NESTED, ORIGIN_SECRET, RENDER_SECRET, PROPERTIES, RESOURCES, TEMPLATES, drop, put, rewrite, rule
 from reading import Evaluated
 
 
@@ -26,6 +26,8 @@ SAMPLES = {
             "arn:aws:lambda:eu-west-1:111122223333:function:${aws:userid}", f"{FUNCTIONS},", f"{FUNCTIONS}, {FUNCTIONS}",
         ],
     ),
+    "OriginSecretArns": ([ORIGIN_SECRET, f"{ORIGIN_SECRET},{RENDER_SECRET}"], ["acme/origin", "*", f"{ORIGIN_SECRET},", ORIGIN_SECRET.replace("acme/origin-a1b2c3", "*")]),
+    "RenderSecretArns": ([RENDER_SECRET, f"{ORIGIN_SECRET},{RENDER_SECRET}"], ["acme/render", "*", f"{RENDER_SECRET},", RENDER_SECRET.replace("acme/render-a1b2c3", "*")]),
     "AppOrigin": (
         ["app.example.com", "app.example.com:8443", "lb-1.eu-west-1.elb.amazonaws.com:443"],
         ["https://app.example.com", "app.example.com/x", "localhost", "192.0.2.1", "app.example.com:80", "app.example.com:022", "a,b.com"],
@@ -52,6 +54,8 @@ SAMPLES = {
     drop("main Parameters EventTarget AllowedPattern"),
     put("main Parameters RenderFunctionArns AllowedPattern", "^$|^arn:aws:lambda:[^,]+(,arn:aws:lambda:[^,]+)*$"),
     put("main Parameters RenderFunctionArns AllowedPattern", "^$|^arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[A-Za-z0-9_-]+$"),
+    put("main Parameters OriginSecretArns AllowedPattern", "^$|^arn:.*$"),
+    drop("main Parameters RenderSecretArns AllowedPattern"),
     drop("main Parameters WorkerMemory MaxValue"),
     drop("main Parameters RevalidateKeys NoEcho"),
     drop("main Parameters AppOriginHeader NoEcho"),

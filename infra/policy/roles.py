@@ -2,7 +2,7 @@
 
 import re
 
-from policy.rule import ALL_ON, BUS, FUNCTIONS, KEYS, KMS_KEYS, LAMBDA, PROPERTIES, RESOURCES, ROLE, TOPIC, drop, put, rewrite, rule, statements
+from policy.rule import ALL_ON, BUS, FUNCTIONS, KEYS, KMS_KEYS, LAMBDA, ORIGIN_SECRET, PROPERTIES, RENDER_SECRET, RESOURCES, ROLE, TOPIC, drop, put, rewrite, rule, statements
 from reading import many
 
 # X-Ray has no resource-level permissions. All other statements must name resources.
@@ -66,6 +66,12 @@ ROLE_CASES = [
     ({"EventTarget": BUS}, {"Events": ("events:PutEvents sns:Publish", BUS)}, {}),
     ({"EventTarget": TOPIC}, {"Events": ("events:PutEvents sns:Publish", TOPIC)}, {}),
     ({"InvalidateCdn": "true"}, {}, {}),
+    (
+        {"OriginSecretArns": ORIGIN_SECRET},
+        {"OriginSecrets": ("secretsmanager:GetSecretValue", ORIGIN_SECRET)},
+        {"OriginSecrets": ("secretsmanager:GetSecretValue", ORIGIN_SECRET)},
+    ),
+    ({"RenderSecretArns": RENDER_SECRET}, {"RenderSecrets": ("secretsmanager:GetSecretValue", RENDER_SECRET)}, {}),
     ({"RenderFunctionArns": FUNCTIONS}, {"Render": ("lambda:InvokeFunction", FUNCTIONS.replace(",", " "))}, {}),
     (
         {"Config": "s3://settings/site/everfresh.toml"},
@@ -112,6 +118,7 @@ OTHER_CALLS = {
     "send_message_batch": "sqs:SendMessage", "change_message_visibility": "sqs:ChangeMessageVisibility",
     "change_message_visibility_batch": "sqs:ChangeMessageVisibility", "put_events": "events:PutEvents", "publish": "sns:Publish",
     "create_invalidation": "cloudfront:CreateInvalidation", "invoke": "lambda:InvokeFunction",
+    "get_secret_value": "secretsmanager:GetSecretValue",
 }  # fmt: skip
 # Actions of Lambda, DynamoDB and S3 on behalf of the function.
 NOT_IN_THE_CODE = {
@@ -146,6 +153,9 @@ NOT_IN_THE_CODE = {
     put(f"{WORKER_STATEMENTS} 10 Fn::If 1 Resource", {"Fn::Sub": "arn:aws:lambda:${AWS::Region}:${AWS::AccountId}:function:*"}),
     put(f"{WORKER_STATEMENTS} 10 Fn::If 1 Action", ["lambda:InvokeFunction", "lambda:InvokeAsync"]),
     put(f"{WORKER_STATEMENTS} 10 Fn::If 0", "MakesTable"),
+    put(f"{WORKER_STATEMENTS} 11 Fn::If 1 Resource", "*"),
+    put(f"{WORKER_STATEMENTS} 12 Fn::If 0", "HasOriginSecrets"),
+    put(f"{SERVE_STATEMENTS} 8 Fn::If 1 Resource", {"Fn::Split": [",", {"Ref": "RenderSecretArns"}]}),
     put("main Conditions HasRenderFunctions", {"Fn::Equals": [{"Ref": "RenderFunctionArns"}, ""]}),
     put(f"{RESOURCES} ServeRole {PROPERTIES} ManagedPolicyArns", ["arn:aws:iam::aws:policy/AdministratorAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Policies", ["AmazonDynamoDBFullAccess"]),
@@ -203,6 +213,7 @@ def trusts(role, service):
     rewrite("crates/core/src", ".put_object()", ".delete_object()"),
     rewrite("crates/worker/src/render", ".invoke()", ".query()"),
     drop(f"{WORKER_STATEMENTS} 10"),
+    drop(f"{SERVE_STATEMENTS} 8"),
     put(f"{WORKER_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:ConditionCheckItem"]),
     rewrite("crates/serve/src", "ledger.lookup_for_reader(", "ledger.record_wanted("),
     rewrite("crates/serve/src", "artifacts.download(", "artifacts.upload("),
@@ -242,7 +253,7 @@ def reached(code, core):
         name = wanted.pop()
         if name in bodies and name not in found:
             found[name] = bodies[name]
-            wanted |= set(re.findall(r"\b(?:self|Self:|ledger|artifacts)\s*[.:](\w+)\(", bodies[name]))
+            wanted |= set(re.findall(r"\b(?:self|Self:|ledger|artifacts|config|store)\s*[.:](\w+)\(", bodies[name]))
     return "\n".join(found.values())
 
 

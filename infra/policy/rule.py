@@ -14,10 +14,12 @@ BUS = "arn:aws:events:eu-west-1:111122223333:event-bus/site"
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:site"
 KMS_KEYS = "arn:aws:kms:eu-west-1:111122223333:key/table,arn:aws:kms:eu-west-1:111122223333:key/bucket"
 FUNCTIONS = "arn:aws:lambda:eu-west-1:111122223333:function:ssr,arn:aws:lambda:eu-west-1:111122223333:function:shop:live"
+ORIGIN_SECRET = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:acme/origin-a1b2c3"
+RENDER_SECRET = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:acme/render-a1b2c3"
 KEYS = "0123456789abcdef0123456789abcdef"
 ALL_ON = {
     "RevalidateKeys": f"site:{KEYS}", "PreviewKeys": KEYS, "KeyArns": KMS_KEYS, "EventTarget": BUS, "InvalidateCdn": "true",
-    "RenderFunctionArns": FUNCTIONS,
+    "RenderFunctionArns": FUNCTIONS, "OriginSecretArns": ORIGIN_SECRET, "RenderSecretArns": RENDER_SECRET,
     "AppOrigin": "app.example.net:8443", "AppOriginHeader": "x-from-cdn:0123456789abcdef", "ResponseStream": "true",
     "ServeConcurrency": 100,
 }  # fmt: skip
