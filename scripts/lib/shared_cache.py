@@ -12,6 +12,7 @@ route = [
     {{ path = "/{{cache}}/life", revalidate = "20s" }},
     {{ path = "/{{cache}}/outlast", revalidate = "10s" }},
     {{ path = "/{{cache}}/brief", revalidate = "10s", max_stale = "5s" }},
+    {{ path = "/{{cache}}/careless/{{id}}", revalidate = "1h" }},
 ]
 """
 LIFETIME = 18  # the minimum for 20 s: lifetimes have a jitter of a tenth
@@ -20,6 +21,14 @@ CACHES = {
     "nginx": ("nginx.conf", "nginx -p {dir} -c {dir}/nginx.conf -e stderr"),
     "varnish": ("everfresh.vcl", "varnishd -F -n {dir}/varnish -a 127.0.0.1:{port} -f {dir}/everfresh.vcl -s malloc,16m -T none"),
 }
+# What an origin says of an answer that repeats the visitor's request.
+CARELESS = [
+    {}, {"cache-control": "public, max-age=600"}, {"cache-control": "s-maxage=600"}, {"cache-control": "private"},
+    {"cache-control": "no-store"}, {"cache-control": "no-cache"}, {"cdn-cache-control": "max-age=600"},
+    {"surrogate-control": "max-age=600"}, {"vary": "cookie"}, {"vary": "cookie", "cache-control": "public, max-age=600"},
+    {"set-cookie": "session=1"}, {"set-cookie": "session=1", "cache-control": "public, s-maxage=600"},
+    {"etag": '"same"', "cache-control": "private, max-age=600"}, {"expires": "Thu, 01 Jan 2099 00:00:00 GMT", "vary": "authorization"},
+]
 processes, checks, now = [], [], time.monotonic
 
 
@@ -72,6 +81,10 @@ class Origin(Handler):
     words = {}
 
     def do_GET(self):
+        if "/careless/" in self.path:
+            said = CARELESS[int(re.search(r"careless/(\d+)", self.path)[1])]
+            body = f"<!doctype html>{self.path} {self.headers}"
+            return self.answer(200, {"content-type": "text/html", "content-length": len(body)} | said, body)
         words = f"{self.headers['x-forwarded-host']} {self.path} {Origin.words.get(self.path, 'first')}"
         body = f"<!doctype html><html><body>{words}</body></html>"
         self.answer(200, {"content-type": "text/html", "content-length": len(body)}, body)
@@ -174,8 +187,26 @@ class Cache:
         self.check(f"{len(self.seen)} responses of Everfresh", "0 with s-maxage 0, which no cache would store", zero, zero == 0)
         self.check(f"{len(self.seen)} responses of Everfresh", "0 with Age", aged, aged == 0)
 
+    def careless(self):
+        """Visitors of pages whose origin repeats what they sent, and often calls that cacheable."""
+        visitors, got = ("ann", "bob", None), []
+        for _ in range(3):
+            for number in range(len(CARELESS)):
+                for visitor in visitors:
+                    own = [("Cookie", f"session=of-{visitor}"), ("Authorization", f"Basic of-{visitor}"), ("User-Agent", f"of-{visitor}")]
+                    for headers in ([own[0], own[2]], own[1:], own) if visitor else ([],):
+                        query = f"?token=of-{visitor}" if len(headers) == 3 else ""
+                        path = f"/{self.name}/careless/{number}{query}"
+                        got.append((visitor, Response(self.port, path, [("Host", "one.example"), *headers])))
+        foreign = [(visitor, str(answer)) for visitor, answer in got
+                   for other in visitors if other and other != visitor and f"of-{other}" in f"{answer.headers}{answer.body}"]
+        lost = sum(answer.status != 200 for _, answer in got)
+        self.check(f"{len(got)} requests of three visitors to an origin that repeats them", "200, and nothing of another visitor",
+                   f"{lost} without 200, {len(foreign)} with something of another", not foreign and not lost)
+
     def steady(self):
         try:
+            self.careless()
             self.fill("outlast")
             self.fill("brief")
             self.hosts()

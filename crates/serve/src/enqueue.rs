@@ -21,7 +21,7 @@ use everfresh_core::metrics;
 use crate::cache::snapshot::PageSnapshot;
 use crate::log_throttle::{LogThrottle, Problem};
 use crate::metrics::MetricsBuffer;
-use crate::queue::Queue;
+use crate::regeneration_queue::Queue;
 use crate::settings::Settings;
 use limiter::{EnqueueLimiter, Permit, RequestKey};
 

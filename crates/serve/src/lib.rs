@@ -19,6 +19,7 @@
 //! | `metrics`, `log_throttle` | metrics in one line every ten seconds, and a problem in one line a minute |
 //! | `circuit_breaker`, `token_bucket`, `panics` | small shared parts |
 
+mod access_log;
 mod cache;
 mod circuit_breaker;
 pub mod enqueue;
@@ -30,7 +31,7 @@ pub mod page;
 mod panics;
 mod pass;
 pub mod preview;
-mod queue;
+mod regeneration_queue;
 pub mod server;
 pub mod settings;
 pub mod startup;

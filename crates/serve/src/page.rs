@@ -7,11 +7,13 @@
 //! | `find` | look up the page, wait for a regeneration if it is missing or expired |
 //! | `content` | the body of the published version, or the last good one |
 //! | `respond` | from the content to the reply |
+//! | `recent_writes` | visitors who have just written to a page |
 //! | [`error`] | requests that are answered without a page |
 
 mod content;
 pub mod error;
 mod find;
+pub(crate) mod recent_writes;
 mod respond;
 
 use std::time::Duration;
@@ -116,6 +118,9 @@ impl Server {
                 let served = self.pass(request, tenant, reason, began).await?;
                 return Ok(self.after_write(request, &page, &policy, served).await);
             }
+            if self.has_unseen_write(request, &page, &policy).await {
+                return self.pass(request, tenant, PassReason::NotReady("written"), began).await;
+            }
         }
         let method = method.ok_or(PageError::Method)?;
         match self.stored_page(request, method, tenant, &page, policy, began).await {
@@ -179,6 +184,17 @@ impl Server {
         Box::pin(self.passes.pass(request, tenant, host, reason, time)).await
     }
 
+    /// Whether this visitor has just written to the page, and the stored one does not show it.
+    async fn has_unseen_write(&self, request: &Request, page: &PageKey, policy: &Policy) -> bool {
+        let Some(visitor) = request.client.as_deref().filter(|_| !self.recent_writes.is_empty()) else { return false };
+        if !self.recent_writes.is_unseen(visitor, page, None, self.now_ms()) {
+            return false;
+        }
+        // Without DynamoDB nothing shows it.
+        let Ok(cached) = self.cache.lookup(page, policy).await else { return true };
+        self.recent_writes.is_unseen(visitor, page, cached.snapshot.meta.as_deref(), self.now_ms())
+    }
+
     /// After an unsafe method that was no error, the page has probably changed.
     async fn after_write(&self, request: &Request, page: &PageKey, policy: &Policy, served: Served) -> Served {
         if !may_have_changed(&request.method, served.reply.status) {
@@ -186,6 +202,9 @@ impl Server {
         }
         // Without a snapshot nothing is known to be published, so nothing has to be regenerated.
         let Ok(cached) = self.cache.lookup(page, policy).await else { return served };
+        if let Some(visitor) = &request.client {
+            self.recent_writes.remember(visitor, page, cached.snapshot.meta.as_deref(), self.now_ms());
+        }
         Served { enqueue: self.enqueuer.decide_written(page, &cached.snapshot), ..served }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use everfresh_core::config::{HttpOrigin, Proxied, Render, TenantConfig};
 use everfresh_core::domain::bypass::BypassReason;
-use everfresh_core::domain::request_headers::FRAGMENT_HEADERS;
+use everfresh_core::domain::fragment_headers::FRAGMENT_HEADERS;
 use everfresh_core::render::RenderFailure;
 use everfresh_origin::{OriginTimeouts, Origins, PassRequest, PassResponse};
 use http::Method as HttpMethod;
@@ -142,6 +142,7 @@ impl Passes {
         let Render::Http(origin) = &tenant.render else { return Err(PageError::NoOrigin) };
         let method = HttpMethod::from_bytes(request.method.as_bytes()).map_err(|_| PageError::Method)?;
         let target = request::target(&request.target)?;
+        let added: Vec<_> = tenant.origin_headers.iter().collect();
         let passed = PassRequest {
             tenant: &tenant.tenant,
             method,
@@ -149,7 +150,8 @@ impl Passes {
             host,
             scheme: if request.is_encrypted { "https" } else { "http" },
             client: request.client.as_deref(),
-            headers: request::headers(request, reason),
+            headers: request::headers(request, reason, |name| tenant.adds_header(name)),
+            added: &added,
             body: request.body.clone(),
             time,
             upgrade: request.is_upgrade,

@@ -58,8 +58,18 @@ impl Previews {
         let target = target(request)?;
         let headers = forwarded(request);
         let host = tenant.hosts.first().map_or("", String::as_str);
-        let (tenant, max_bytes, time) = (&tenant.tenant, MAX_BODY_BYTES, self.timeout);
-        let draft = OriginRequest { tenant, path: &target, host, headers: &headers, max_bytes, time };
+        let added: Vec<_> = tenant.origin_headers.iter().collect();
+        let draft = OriginRequest {
+            tenant: &tenant.tenant,
+            path: &target,
+            host,
+            headers: &headers,
+            added: &added,
+            condition: None,
+            max_bytes: MAX_BODY_BYTES,
+            time: self.timeout,
+        };
+        let tenant = &tenant.tenant;
         match self.origins.fetch(origin, draft).await {
             Ok(rendered) => Ok(reply(rendered, method)),
             Err(failure) => {

@@ -1,10 +1,10 @@
 //! The server: built once per sandbox, serves any number of requests at a time.
 //!
-//! A request goes to the page flow ([`crate::page`]) or, below `/_everfresh/`, to the trigger
+//! [`Server::serve`] answers a request with the page flow ([`crate::page`]) or, below `/_everfresh/`, to the trigger
 //! ([`crate::trigger`]).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use everfresh_core::artifacts::Artifacts;
@@ -18,16 +18,18 @@ use everfresh_origin::{PassBody, PassError};
 use http_body_util::BodyExt;
 use hyper::upgrade::Upgraded;
 
+use crate::access_log;
 use crate::cache::PageCache;
 use crate::enqueue::{Enqueue, Enqueuer};
 use crate::http::{Reply, Request};
 use crate::log_throttle::LogThrottle;
 use crate::metrics::MetricsBuffer;
 use crate::page::error::PageError;
+use crate::page::recent_writes::RecentWrites;
 use crate::panics;
 use crate::pass::Passes;
 use crate::preview::Previews;
-use crate::queue::Queue;
+use crate::regeneration_queue::Queue;
 use crate::settings::Settings;
 use crate::trigger::Trigger;
 use crate::trigger::endpoint::reserved;
@@ -52,6 +54,7 @@ pub struct Server {
     pub(crate) enqueuer: Enqueuer,
     pub(crate) previews: Previews,
     pub(crate) passes: Passes,
+    pub(crate) recent_writes: RecentWrites,
     trigger: Trigger,
     pub(crate) metrics: Arc<MetricsBuffer>,
     pub(crate) log: Arc<LogThrottle>,
@@ -127,6 +130,7 @@ impl Server {
             enqueuer: Enqueuer::new(&settings, queue, metrics.clone(), log.clone()),
             previews: Previews::new(&settings, time.clone()),
             passes: Passes::new(&settings),
+            recent_writes: RecentWrites::default(),
             config,
             settings,
             metrics,
@@ -168,13 +172,19 @@ impl Server {
                 self.serve_page(request).await
             }
         });
-        match panics::catch(&self.metrics, "request", answer).await {
+        let began = Instant::now();
+        let served = match panics::catch(&self.metrics, "request", answer).await {
             Some(served) => served,
             None => {
                 self.metrics.count(metrics::UNAVAILABLE);
                 PageError::Internal.reply_to(request).into()
             }
+        };
+        if self.settings.access_log {
+            let tenant = self.tenant(request).map(|tenant| tenant.tenant.as_str());
+            access_log::log(request, tenant, &served.reply, began.elapsed());
         }
+        served
     }
 
     /// The whole reply, for a Lambda function that returns it in one piece.

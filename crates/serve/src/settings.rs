@@ -52,6 +52,8 @@ pub struct Settings {
     /// `EVERFRESH_RESPONSE_STREAM`: the function URL has the invoke mode `RESPONSE_STREAM`, so passed
     /// answers are streamed and have no size limit.
     pub response_stream: bool,
+    /// `EVERFRESH_ACCESS_LOG`: one log line per request.
+    pub access_log: bool,
     /// `EVERFRESH_STACK`: distinguishes the metrics of two stacks.
     pub stack_name: String,
     /// `EVERFRESH_ENQUEUES_PER_MINUTE`: how many regenerations page reads of one tenant may enqueue
@@ -136,6 +138,7 @@ impl Settings {
             pass_after_ms: variables.or("EVERFRESH_PASS_AFTER_MS", 1_500)?,
             pass_deadline_ms: function_timeout_ms.saturating_sub(AFTER_REPLY_MS),
             response_stream: variables.or("EVERFRESH_RESPONSE_STREAM", false)?,
+            access_log: variables.or("EVERFRESH_ACCESS_LOG", true)?,
             stack_name: variables.stack_name(),
             enqueues_per_minute: variables.or("EVERFRESH_ENQUEUES_PER_MINUTE", 120)?,
             early_refresh_percent,

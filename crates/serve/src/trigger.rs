@@ -37,7 +37,7 @@ use everfresh_enqueue::attributes;
 use crate::http::{Reply, Request};
 use crate::log_throttle::{LogThrottle, Problem};
 use crate::metrics::MetricsBuffer;
-use crate::queue::{Queue, QueueError};
+use crate::regeneration_queue::{Queue, QueueError};
 use crate::server::RETRY_AFTER;
 use crate::settings::Settings;
 use change::Change;

@@ -75,6 +75,28 @@ async fn write_to_a_page_reaches_the_origin_and_enqueues_the_page() {
 }
 
 #[tokio::test]
+async fn visitor_who_wrote_gets_the_origins_answer_until_the_page_shows_it() {
+    let origin = echo().await;
+    let (world, instance) = world_at(&origin.url(), "").await;
+    publish(&world, "before").await;
+    // Soon after a render the worker cannot tell whether it has seen the write, and waits.
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    let by = |method: &str, client: &str| {
+        let client = Some(client.to_owned());
+        Request { client, ..request(method, PAGE, &[], &[]) }
+    };
+    whole(&instance, &by("POST", "203.0.113.9")).await;
+    let own = whole(&instance, &by("GET", "203.0.113.9")).await;
+    assert_eq!(cache_status(&own), "fwd=uri-miss; detail=written");
+    assert_eq!(own.header("cache-control"), Some("private, no-store"));
+    assert_eq!(body(&whole(&instance, &by("GET", "203.0.113.10")).await), "before");
+    world.origin.content("after");
+    world.sandbox().await.invoke().await;
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    assert_eq!(body(&whole(&instance, &by("GET", "203.0.113.9")).await), "after");
+}
+
+#[tokio::test]
 async fn request_for_something_else_than_the_page_passes() {
     let origin = echo().await;
     let (world, instance) = world_at(&origin.url(), "").await;
@@ -204,4 +226,18 @@ async fn withdrawn_body_is_not_served_by_an_instance_that_has_seen_the_bypass() 
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     let reply = whole(&instance, &get(PAGE)).await;
     assert!(!body(&reply).contains("secret"), "{}", body(&reply));
+}
+
+#[tokio::test]
+async fn headers_of_the_configuration_reach_the_origin_and_no_visitor() {
+    let origin = echo().await;
+    let headers = "[tenant.acme.origin_headers]\nx-origin-verify = \"s3cret\"\n[tenant.acme.render_headers]\nx-revalidate = \"t0ken\"\n";
+    let (_world, instance) = world_at(&origin.url(), headers).await;
+    let forged = [("x-origin-verify", "guess"), ("x_revalidate", "guess")];
+    let reply = whole(&instance, &request("POST", PAGE, &forged, &[])).await;
+    let sent = body(&reply);
+    assert!(
+        sent.contains("x-origin-verify: s3cret\r\n") && !sent.contains("t0ken") && !sent.contains("guess"),
+        "{sent}"
+    );
 }

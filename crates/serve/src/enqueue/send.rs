@@ -6,7 +6,7 @@ use everfresh_enqueue::{Message, attributes};
 
 use super::limiter::RequestKey;
 use super::{Enqueue, Enqueuer};
-use crate::queue::QueueError;
+use crate::regeneration_queue::QueueError;
 
 impl Enqueuer {
     /// Returns whether SQS has the message. If not, the next read of the page may try again.

@@ -70,11 +70,12 @@ pub(super) fn target(target: &str) -> Result<Cow<'_, str>, PageError> {
     Ok(Cow::Owned(encoded))
 }
 
-/// The headers that are passed on. A value that is not valid in a header is left out.
-pub(super) fn headers(request: &Request, reason: PassReason) -> HeaderMap {
+/// The headers that are passed on, without those that the tenant's configuration `adds`. A value that
+/// is not valid in a header is left out.
+pub(super) fn headers(request: &Request, reason: PassReason, adds: impl Fn(&str) -> bool) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for (name, value) in &request.headers {
-        if !is_passed(name, reason) || (name == "authorization" && is_signature(value)) {
+        if !is_passed(name, reason) || adds(name) || (name == "authorization" && is_signature(value)) {
             continue;
         }
         let name = HeaderName::try_from(name.as_str());
@@ -108,6 +109,10 @@ fn is_passed(name: &str, reason: PassReason) -> bool {
 mod tests {
     use super::*;
     use everfresh_core::domain::bypass::BypassReason;
+
+    fn headers(request: &Request, reason: PassReason) -> HeaderMap {
+        super::headers(request, reason, |name| name == "x-token")
+    }
 
     fn request(headers: &[(&str, &str)]) -> Request {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -156,6 +161,11 @@ mod tests {
         for reason in [PassReason::Route, PassReason::Method] {
             assert_eq!(headers(&request(&conditions), reason).len(), 1 + CONDITIONS.len());
         }
+    }
+
+    #[test]
+    fn visitor_cannot_send_a_header_that_the_tenant_adds() {
+        assert!(headers(&request(&[("x-token", "guess")]), PassReason::Route).get("x-token").is_none());
     }
 
     #[test]

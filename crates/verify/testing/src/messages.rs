@@ -64,6 +64,16 @@ impl World {
         names.iter().map(|name| counts[&name.as_str().into()].parse::<u64>().unwrap()).sum()
     }
 
+    /// Invokes `sandbox` for this long.
+    pub async fn work(&self, sandbox: &Sandbox, time: Duration) {
+        let end = tokio::time::Instant::now() + time;
+        while tokio::time::Instant::now() < end {
+            if sandbox.invoke().await == 0 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+
     /// Invokes `sandbox` until the queue is empty. Panics after this long.
     pub async fn drain(&self, sandbox: &Sandbox, limit: Duration) {
         let end = tokio::time::Instant::now() + limit;

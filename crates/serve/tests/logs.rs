@@ -1,4 +1,4 @@
-//! A problem that many requests have is one log line, not one each.
+//! Log lines of the serving function: one per request, and one per problem of many requests.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io;
@@ -13,16 +13,20 @@ use tracing::subscriber::DefaultGuard;
 const PAGE: &str = "/products/42";
 const NOW: u64 = START_MS / 1000;
 
-/// Warnings and errors, as they are written.
+/// The log, as it is written.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Records this thread's log while the guard lives.
+    /// Records this thread's warnings and errors while the guard lives.
     fn record() -> (Self, DefaultGuard) {
+        Self::record_from(LevelFilter::WARN)
+    }
+
+    fn record_from(level: LevelFilter) -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
+        let subscriber = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
         let guard = tracing::subscriber::set_default(subscriber.with_writer(move || writer.clone()).finish());
         (log, guard)
     }
@@ -43,6 +47,27 @@ impl io::Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_request_is_one_line_with_its_reason_and_no_query() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.enqueue("/products/42").await;
+    sandbox.invoke().await;
+    let instance = world.instance_with(|settings| settings.wait_ms = 10);
+    let (log, _guard) = Log::record_from(LevelFilter::INFO);
+    instance.get("/products/42?email=ann@example.com").await;
+    assert_eq!(log.lines("GET /products/42?* 200 everfresh; hit; ttl="), 1);
+    instance.get("/nowhere").await;
+    assert_eq!(log.lines("GET /nowhere 404 everfresh;"), 1);
+    pause(100).await;
+    instance.get("/products/42").await;
+    assert_eq!(log.lines("detail=stale-age"), 1);
+    assert_eq!((log.lines("ann"), log.lines("everfresh_serve::access")), (0, 3));
+    let quiet = world.instance_with(|settings| settings.access_log = false);
+    quiet.get("/products/42").await;
+    assert_eq!(log.lines("everfresh_serve::access"), 3);
 }
 
 /// Thirty reads of each of these pages, one a second.
