@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use everfresh_core::config::{Config, Fallback, Proxied, Render, TenantConfig};
+use everfresh_core::config::{Config, Fallback, Proxied, Render, Sends, TenantConfig};
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_worker::startup;
 
 use crate::args::TargetArgs;
-use crate::output::{self, say};
+use crate::output::{self, note, say};
 
 pub(crate) fn check(target: &TargetArgs) -> anyhow::Result<()> {
     let file = target.config.as_deref().unwrap_or(Path::new("everfresh.toml"));
@@ -72,7 +72,16 @@ fn notes(config: &Config) -> Vec<String> {
             )),
         }
     };
-    config.tenants().filter_map(note).collect()
+    let secrets = |tenant: &TenantConfig| {
+        let name = &tenant.tenant;
+        let tables = [("origin_headers", &tenant.origin_headers), ("render_headers", &tenant.render_headers)];
+        tables
+            .into_iter()
+            .flat_map(|(field, headers)| headers.references().map(move |reference| (field, reference)))
+            .map(|(field, reference)| format!("tenant.{name}.{field}: {reference} is read when a function starts"))
+            .collect::<Vec<_>>()
+    };
+    config.tenants().filter_map(note).chain(config.tenants().flat_map(secrets)).collect()
 }
 
 /// Reads a file without validating it.
@@ -84,6 +93,16 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<String> {
 /// Reads and validates a file.
 pub(crate) fn load(file: &Path) -> anyhow::Result<Config> {
     Config::parse(&read(file)?).map_err(|error| anyhow!("{}: {}", file.display(), error.to_string().trim_end()))
+}
+
+/// Reads the secrets that are variables of this process. Those of Secrets Manager belong to a stack:
+/// `dev` leaves their headers out.
+pub(crate) async fn read_secrets(config: &mut Config, sends: Sends) -> anyhow::Result<()> {
+    let left_out = config.read_secrets(sends, |name| std::env::var(name).ok(), None).await?;
+    for reference in left_out {
+        note!("the header with {reference} is left out: it is read in a stack only, use {{ env = \"NAME\" }} here");
+    }
+    Ok(())
 }
 
 /// The named tenant, or the configuration's only one.

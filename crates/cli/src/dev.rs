@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
 use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_core::clock::Clock;
-use everfresh_core::config::{Config, Ladder, Render};
+use everfresh_core::config::{Config, Ladder, Render, Sends};
 use everfresh_core::stack::Stack;
 use everfresh_enqueue::{Message, Queues, Reason, Sender};
 use everfresh_local::data_dir::DataDir;
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     let worker = Arc::new(worker(&settings, &config, &clients).await?);
     let gateway = aws_port.serve(engines.clone()).context("starting the gateway of DynamoDB, S3 and SQS")?;
     let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::READER);
-    let readers = readers::open(pages_port, &config::read(&config)?, &reading, settings.serving.clone())?;
+    let readers = readers::open(pages_port, &config::read(&config)?, &reading, settings.serving.clone()).await?;
     let endpoints = Endpoints {
         aws: gateway.url(),
         pages: readers.url(),
@@ -135,7 +135,8 @@ fn config_file(
 async fn worker(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Result<Worker> {
     let folder = config.parent().unwrap_or(Path::new("."));
     let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_loopback();
-    let loaded = config::load(config)?;
+    let mut loaded = config::load(config)?;
+    config::read_secrets(&mut loaded, Sends::Renders).await?;
     loaded.check_origins(true).with_context(|| config.display().to_string())?;
     let renderers = if invokes_functions(&loaded) { with_functions(renderers).await } else { renderers };
     Ok(startup::worker(&settings.worker, loaded, clients, Arc::new(renderers))?)

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytes::Bytes;
 use everfresh_core::clients::Clients;
-use everfresh_core::config::{Config, host_name};
+use everfresh_core::config::{Config, Sends, host_name};
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_local::gateway::{Gateway, Port, ResponseBody, full};
 use everfresh_serve::http::request::Request;
 use everfresh_serve::{Served, Server, Settings, Stream};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
+
+use crate::config;
 
 /// Host names of this machine.
 const LOOPBACK: [&str; 2] = ["localhost", "127.0.0.1"];
@@ -22,16 +24,21 @@ const LOOPBACK_V6: &str = "[::1]";
 const PASS_DEADLINE_MS: u64 = 3_600_000;
 
 /// Serves the pages of the configuration text `config` on `port`.
-pub(crate) fn open(port: Port, config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<Gateway> {
+pub(crate) async fn open(port: Port, config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<Gateway> {
     let settings = Settings { pass_deadline_ms: PASS_DEADLINE_MS, ..settings };
-    let (server, hosts) = server(config, clients, settings)?;
+    let (server, hosts) = server(config, clients, settings).await?;
     let answer = move |request| answer(server.clone(), hosts.clone(), request);
     port.serve_streams(answer).context("starting the HTTP server for pages")
 }
 
 /// The server as deployed, except that loopback origins are allowed.
-fn server(config: &str, clients: &Clients, settings: Settings) -> anyhow::Result<(Arc<Server>, Arc<HostAliases>)> {
-    let config = with_local_names(config).context("adding loopback host names to the configuration")?;
+async fn server(
+    config: &str,
+    clients: &Clients,
+    settings: Settings,
+) -> anyhow::Result<(Arc<Server>, Arc<HostAliases>)> {
+    let mut config = with_local_names(config).context("adding loopback host names to the configuration")?;
+    config::read_secrets(&mut config, Sends::Passes).await?;
     let hosts = Arc::new(HostAliases::of(&config));
     Ok((Arc::new(Server::new(config, settings, clients).with_loopback_origins()), hosts))
 }
@@ -205,7 +212,7 @@ mod tests {
         let config = "[tenant.acme]\nhosts = [\"www.acme.example\"]\nrender = { templates = \"site/\" }\n";
         let mut settings = crate::settings::Settings::from_env().unwrap();
         settings.provide(&stack, "everfresh.toml".to_owned());
-        let (server, hosts) = server(config, &clients, settings.serving).unwrap();
+        let (server, hosts) = server(config, &clients, settings.serving).await.unwrap();
         for _ in 0..3 {
             let request = http::Request::builder().uri("/nowhere").header("host", "localhost");
             let response = answer(server.clone(), hosts.clone(), request.body(Bytes::new()).unwrap()).await;

@@ -147,6 +147,8 @@ branches! {
     UnchangedAnswerFromCache = "unchanged-answer-from-cache",
     /// The origin's cache answered too often with old content.
     OriginStaleRejected = "origin-stale-rejected",
+    /// The origin says that the published page is still the same.
+    AnswerNotModified = "answer-not-modified",
     /// The publish gate refused the response.
     GateRefused = "gate-refused",
     /// The same content is uploaded again, for its object is missing.

@@ -33,6 +33,7 @@
 //! same paths are refused.
 
 mod accept_message;
+mod added_headers;
 mod destination;
 mod duration;
 mod http_origin;
@@ -43,6 +44,7 @@ mod pattern;
 mod preset;
 mod render;
 mod route;
+mod secrets;
 mod tag_template;
 
 use std::collections::BTreeMap;
@@ -50,6 +52,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 pub use self::accept_message::{AcceptError, Accepted};
+pub use self::added_headers::{AddedHeaders, HeaderProblem, Reference, Secret};
 pub use self::destination::{Destination, Fallback};
 pub use self::duration::{Duration, DurationError};
 pub use self::http_origin::{HttpOrigin, SentHost};
@@ -61,6 +64,7 @@ pub use self::preset::Preset;
 pub use self::render::{Render, RenderError};
 use self::route::{Entry, RouteFile};
 pub use self::route::{MAX_HISTORY, MAX_TAGS, Proxied, Route};
+pub use self::secrets::{SecretError, Sends};
 pub use self::tag_template::{TagTemplate, TemplateError};
 use crate::domain::outcome::RejectReason;
 use crate::domain::page_key::{KeyLayout, PageKey, PathError, Tenant, TenantError};
@@ -92,6 +96,10 @@ pub struct TenantConfig {
     pub hosts: Vec<String>,
     /// Where its pages come from.
     pub render: Render,
+    /// Sent with every request to the origin.
+    pub origin_headers: AddedHeaders,
+    /// Sent with renders only.
+    pub render_headers: AddedHeaders,
     /// HTML for readers while the first render of a page takes longer than the response deadline.
     pub placeholder: Option<String>,
     /// What is behind a path that matches no route.
@@ -169,6 +177,10 @@ struct TenantFile {
     hosts: Vec<String>,
     render: Render,
     #[serde(default)]
+    origin_headers: AddedHeaders,
+    #[serde(default)]
+    render_headers: AddedHeaders,
+    #[serde(default)]
     placeholder: Option<String>,
     fallback: Option<Fallback>,
     assets: Option<bool>,
@@ -224,6 +236,11 @@ impl Config {
                 return Err(wrong(format!("{at}.{field}"), NEEDS_ORIGIN));
             }
         }
+        let has_templates = matches!(file.render, Render::Templates(_));
+        let added = [("origin_headers", &file.origin_headers), ("render_headers", &file.render_headers)];
+        if let Some((field, _)) = added.into_iter().find(|(_, headers)| has_templates && !headers.is_empty()) {
+            return Err(wrong(format!("{at}.{field}"), "templates receive no headers"));
+        }
         if file.withdrawals == Some(0) {
             let problem = "must be at least 1: with 0 a page that its origin takes down would stay for ever";
             return Err(wrong(format!("{at}.withdrawals"), problem));
@@ -240,6 +257,8 @@ impl Config {
             tenant: tenant.clone(),
             hosts,
             render: file.render,
+            origin_headers: file.origin_headers,
+            render_headers: file.render_headers,
             placeholder: file.placeholder,
             fallback: file.fallback.unwrap_or(if has_origin { Fallback::Pass } else { Fallback::NotFound }),
             assets: file.assets.unwrap_or(has_origin),

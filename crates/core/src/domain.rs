@@ -17,11 +17,12 @@
 //! | [`coverage`] | whether a page already covers a request |
 //! | [`claim`], [`lease`] | the right to handle a request, and the right to publish |
 //! | [`artifact`], [`headers`], [`publish_gate`] | the response of a render, which headers are stored, and what may be published |
-//! | [`origin_response`], [`cache_control`] | what an origin's headers say about storing its answer |
-//! | [`request_headers`] | which requests are not for the stored page |
+//! | [`response_sharing`], [`cache_control`] | what an origin's headers say about storing its answer |
+//! | [`fragment_headers`] | which requests are not for the stored page |
 //! | [`bypass`] | a version that says that nothing is stored |
+//! | [`validators`] | asking the origin whether a body is still the same |
 //! | [`origin_address`] | which network addresses an origin may have |
-//! | [`origin_cache`] | whether a response was made now, or came out of a cache |
+//! | [`response_age`] | whether a response was made now, or came out of a cache |
 //! | [`outcome`], [`disposition`] | the result of a message, and what is done with it on the queue |
 //! | [`scrub`] | what of a page, a key or any text may be logged |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
@@ -33,6 +34,7 @@ pub mod claim;
 pub mod coverage;
 pub mod digest;
 pub mod disposition;
+pub mod fragment_headers;
 pub mod freshness;
 pub mod headers;
 pub mod health;
@@ -40,8 +42,6 @@ pub mod invalidations;
 pub(crate) mod keys;
 pub mod lease;
 pub mod origin_address;
-pub mod origin_cache;
-pub mod origin_response;
 pub mod outcome;
 pub mod page;
 pub mod page_key;
@@ -49,8 +49,10 @@ pub mod path;
 pub mod publish_gate;
 pub mod request;
 pub mod request_events;
-pub mod request_headers;
+pub mod response_age;
+pub mod response_sharing;
 pub mod scrub;
 pub mod seconds;
 pub mod tag;
+pub mod validators;
 pub mod version;

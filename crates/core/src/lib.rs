@@ -56,4 +56,5 @@ pub mod notifier;
 pub mod random;
 pub mod regenerate;
 pub mod render;
+pub mod secret_store;
 pub mod stack;

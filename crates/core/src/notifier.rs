@@ -51,20 +51,20 @@ impl Notifier {
         self.cdn.is_some() || self.events.is_some()
     }
 
-    /// Whether a version of this content has to be notified.
-    pub fn is_notified_of(&self, meta: &Meta) -> bool {
-        self.events.is_some() || self.invalidates(meta)
+    /// Whether a version of this content has to be notified, or only the CDN of it.
+    pub fn is_notified_of(&self, meta: &Meta, cdn_only: bool) -> bool {
+        (self.events.is_some() && !cdn_only) || self.invalidates(meta)
     }
 
     /// An operator's version carries no request's key. A page that was taken down must not live on
     /// in the CDN, whatever the setting says.
     fn invalidates(&self, meta: &Meta) -> bool {
         let taken_down = !meta.has_body() || meta.status.is_some_and(|status| status != 200);
-        let by_operator = meta.pending_notification.as_deref() == Some(ANY_REQUEST);
+        let by_operator = meta.pending_notification.as_ref().is_some_and(|pending| pending.key == ANY_REQUEST);
         self.cdn.is_some() && (self.invalidate == Invalidate::All || taken_down || by_operator)
     }
 
-    /// Notifies CDN and subscribers that this version of the page is published.
+    /// Notifies CDN and subscribers, if they need it, that this version of the page is published.
     pub async fn notify_page(&self, page: &PageKey, version: &Version, meta: &Meta) -> Result<(), NotifyError> {
         let id = format!("page.{}", Digest::of(format!("{page}\n{version}").as_bytes()));
         // The CDN first: if the event fails and both are repeated, the CDN recognises its id and
@@ -72,7 +72,8 @@ impl Notifier {
         if let Some(cdn) = self.cdn.as_ref().filter(|_| self.invalidates(meta)) {
             cdn.invalidate_page(page, &id).await?;
         }
-        match &self.events {
+        let cdn_only = meta.pending_notification.as_ref().is_some_and(|pending| pending.cdn_only);
+        match self.events.as_ref().filter(|_| !cdn_only) {
             Some(events) => events.page_regenerated(page, version, meta, &id).await,
             None => Ok(()),
         }

@@ -24,7 +24,7 @@ mod settle;
 use std::sync::Arc;
 
 use self::keep_lease::{Kept, keep_lease};
-use self::next_version::JUNK_SECONDS;
+use self::next_version::{AnswerInfo, JUNK_SECONDS};
 use self::notify::NotifyBackoff;
 use self::plan::Plan;
 use self::render::Answer;
@@ -33,12 +33,11 @@ use crate::branches::{Branch, reached};
 use crate::config::{Ladder, Resolved, TenantConfig};
 use crate::domain::bypass::BypassReason;
 use crate::domain::coverage::Coverage;
-use crate::domain::origin_cache::{MAX_STALE_RESPONSES, Made, age_seconds, made, retry_after_ms};
 use crate::domain::outcome::{Busy, ErrorClass, Outcome, RejectReason};
 use crate::domain::page::{Meta, ReqStatus};
-use crate::domain::publish_gate::Verdict;
 use crate::domain::request::{Reason, Request};
 use crate::domain::request_events::Stage;
+use crate::domain::response_age::{MAX_STALE_RESPONSES, Made, age_seconds, made, retry_after_ms};
 use crate::domain::scrub;
 use crate::domain::seconds;
 
@@ -226,7 +225,7 @@ impl Regenerator {
         claim.reached(Stage::Leased, self.now_ms());
         // Taken before the render reads anything: the version covers no change after this moment.
         let (source_ms, began_ms) = (self.source_ms(job), self.bounded_now_ms());
-        let render = self.render(job, needs.no_cache);
+        let render = self.render(job, &state, needs.no_cache);
         let rendered = keep_lease(&self.ledger, &mut lease, &self.settings.ladder, render).await;
         let rights = Rights { claim, lease };
         let (answer, mut rights) = match rendered {
@@ -235,8 +234,8 @@ impl Regenerator {
             Kept::LostLease => return self.give_up(rights, busy(Busy::LostLease)).await,
         };
         rights.claim.reached(Stage::Rendered, self.now_ms());
-        let rendered = match answer {
-            Answer::Whole(rendered) => rendered,
+        let received = match answer {
+            Answer::Received(received) => received,
             // Only an HTTP origin can answer its readers in the page's place.
             Answer::TooLarge if !job.tenant.has_origin() => {
                 return self.fail(rights, ErrorClass::Gate, state, None).await;
@@ -248,7 +247,8 @@ impl Regenerator {
                 return self.commit(job, rights, publication, state.meta).await;
             }
         };
-        let made = made(&rendered, began_ms, needs.not_before_ms, self.now_ms(), rights.claim.stale_answers());
+        let head = received.head();
+        let made = made(&head, began_ms, needs.not_before_ms, self.now_ms(), rights.claim.stale_answers());
         let (source_ms, cached_until_ms) = match made {
             Made::Now => (source_ms, None),
             Made::Earlier { source_ms, retry_ms } => {
@@ -260,13 +260,12 @@ impl Regenerator {
                 return self.origin_is_stale(job, rights, retry_ms, state.meta).await;
             }
         };
-        let (status, age_s, retry_after_ms) = (rendered.status, age_seconds(&rendered), retry_after_ms(&rendered));
-        let (mut publication, artifact) = match self.judge_answer(job, &state, rendered) {
-            Verdict::Store(passed) => (self.publication(job, &state, &passed, source_ms, age_s), Some(passed.artifact)),
-            Verdict::Bypass(reason) => (self.bypass_publication(job, &state, reason, Some(status), source_ms), None),
-            Verdict::Failure(refusal) => {
+        let info = AnswerInfo { source_ms, age_s: age_seconds(&head), head };
+        let (mut publication, artifact) = match self.judge_answer(job, &state, received, &info) {
+            Ok(judged) => judged,
+            Err(refusal) => {
                 rights.claim.reached(Stage::Refused, self.now_ms());
-                return self.fail(rights, refusal.class(), state, retry_after_ms).await;
+                return self.fail(rights, refusal.class(), state, retry_after_ms(&info.head)).await;
             }
         };
         if let Some(retry_ms) = cached_until_ms

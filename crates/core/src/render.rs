@@ -10,6 +10,7 @@ use crate::config::Render;
 use crate::domain::artifact::Rendered;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page_key::PageKey;
+use crate::domain::validators::Condition;
 
 /// A render. The origin comes from the configuration, never from a message.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,11 @@ pub struct RenderRequest<'a> {
     pub host: &'a str,
     /// Caches on the way must revalidate at the origin: the page is known to have changed.
     pub no_cache: bool,
+    /// The tenant's own headers, by name in lower case.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// With it the origin may answer 304, without a body, if the page is still the published one. A
+    /// renderer need not know it.
+    pub condition: Option<Condition<'a>>,
     /// The largest body that can be published; a renderer need not read more.
     pub max_bytes: u64,
     /// The caller's timeout. A renderer that knows it can report a better error.

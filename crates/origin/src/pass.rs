@@ -33,6 +33,8 @@ pub struct PassRequest<'a> {
     /// The visitor's headers, already filtered by the caller. Connection headers, forwarding
     /// headers and `host` are dropped.
     pub headers: HeaderMap,
+    /// The tenant's own headers, which replace those of the same name.
+    pub added: &'a [(&'a str, &'a str)],
     /// The whole body.
     pub body: Bytes,
     /// Timeout of the whole exchange: the head and the last byte of the body arrive within it.

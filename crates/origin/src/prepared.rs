@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use everfresh_core::config::{HttpOrigin, SentHost};
+use everfresh_core::domain::validators::Condition;
 use everfresh_core::render::RenderFailure;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
@@ -44,6 +45,11 @@ impl Prepared {
         for (name, value) in request.headers {
             headers.append(name, value.clone());
         }
+        add(&mut headers, request.added)?;
+        if let Some((name, text)) = request.condition.map(Condition::header) {
+            headers
+                .insert(HeaderName::from_static(name), value(text, "a stored validator is not a valid header value")?);
+        }
         remove_framing(&mut headers);
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("text/html,*/*;q=0.8"));
@@ -64,6 +70,7 @@ impl Prepared {
         if let Some(client) = request.client {
             headers.insert(FORWARDED_FOR, value(client, "the visitor's address is not a valid header value")?);
         }
+        add(&mut headers, request.added)?;
         let has_length = [Method::POST, Method::PUT, Method::PATCH].contains(&request.method);
         if has_length || !request.body.is_empty() {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(request.body.len()));
@@ -144,6 +151,17 @@ fn remove_forwarding(headers: &mut HeaderMap, upgrade: bool) {
     for name in removed.cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
+}
+
+/// Adds the headers of the configuration, secrets among them, in place of those of the same name.
+fn add(headers: &mut HeaderMap, added: &[(&str, &str)]) -> Result<(), RenderFailure> {
+    for (name, text) in added {
+        let name = HeaderName::try_from(*name).map_err(|_| refused("a configured header has no valid name"))?;
+        let mut value = value(text, "a configured header has no valid value")?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(())
 }
 
 fn value(text: &str, otherwise: &str) -> Result<HeaderValue, RenderFailure> {

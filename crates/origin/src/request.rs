@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use everfresh_core::domain::page_key::Tenant;
+use everfresh_core::domain::validators::Condition;
 use http::header::{HeaderName, HeaderValue};
 
 /// A GET request to an origin.
@@ -18,6 +19,10 @@ pub struct OriginRequest<'a> {
     /// `x-forwarded-host`, `x-forwarded-proto` and `accept-encoding`; connection headers are
     /// dropped.
     pub headers: &'a [(HeaderName, HeaderValue)],
+    /// The tenant's own headers, which replace those of the same name.
+    pub added: &'a [(&'a str, &'a str)],
+    /// Whether the origin may answer 304.
+    pub condition: Option<Condition<'a>>,
     /// Limit for the size of the body.
     pub max_bytes: u64,
     /// Timeout of the whole fetch.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use aws_lambda_events::event::sqs::SqsEvent;
 use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
-use everfresh_core::config::Config;
+use everfresh_core::config::{Config, Sends};
 use everfresh_core::{clock::Clock, logs};
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
@@ -46,7 +46,7 @@ async fn run() -> Result<(), Error> {
 async fn start() -> Result<(Worker, Settings), Error> {
     let settings = Settings::from_env()?;
     let clients = Clients::aws(&aws_sdk_config(ClientTimeouts::WORKER, Network::Lambda).await);
-    let config = Config::load(&settings.config, settings.layout, &clients).await?;
+    let config = Config::load_with_secrets(&settings.config, settings.layout, &clients, Sends::Renders).await?;
     startup::check_templates(&config, &settings.config)?;
     let folder = Path::new(&settings.config).parent().unwrap_or(Path::new("."));
     let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_lambda(&clients);

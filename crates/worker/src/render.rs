@@ -90,7 +90,16 @@ static NO_CACHE_HEADERS: [(HeaderName, HeaderValue); 2] =
 
 /// Carries the page and nothing of its requester: a render is shared by all readers.
 fn origin_request<'a>(request: &RenderRequest<'a>) -> OriginRequest<'a> {
-    let RenderRequest { page, host, max_bytes, time, no_cache, .. } = *request;
+    let RenderRequest { page, host, max_bytes, time, no_cache, headers: added, condition, .. } = *request;
     let headers = if no_cache { &NO_CACHE_HEADERS[..] } else { &[] };
-    OriginRequest { tenant: page.tenant(), path: page.path().as_str(), host, headers, max_bytes, time }
+    OriginRequest {
+        tenant: page.tenant(),
+        path: page.path().as_str(),
+        host,
+        headers,
+        added,
+        condition,
+        max_bytes,
+        time,
+    }
 }

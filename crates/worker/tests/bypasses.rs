@@ -175,6 +175,90 @@ async fn withdrawals_beyond_the_limit_wait_and_lose_nothing() {
     assert_eq!(world.dead_letters().await.len(), 0);
 }
 
+/// What readers and editors do during an incident: each page expires and changes now and then.
+async fn incident(world: &World, sandbox: &Sandbox, pages: &[String], minutes: u64) -> Vec<(String, String)> {
+    let mut changes = Vec::new();
+    for minute in 0..minutes {
+        for (index, page) in pages.iter().enumerate() {
+            world.enqueue_as(page, "expired").await;
+            if index as u64 % minutes == minute {
+                changes.push((page.clone(), world.enqueue(page).await));
+            }
+        }
+        world.work(sandbox, Duration::from_secs(60)).await;
+    }
+    changes
+}
+
+/// Completed, or covered at its first delivery, which leaves no record.
+async fn assert_ended(world: &World, page: &str, id: &str) {
+    let status = world.status(page, id).await;
+    assert!(["COMPLETED", "absent"].contains(&status.as_str()), "{page}: {status}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn site_survives_three_minutes_of_403_everywhere() {
+    let world = World::with_config(&CONFIG.replace("render =", "withdrawals = 5\nrender =")).await;
+    let sandbox = world.sandbox().await;
+    world.origin.answers(200, &[HTML], "public");
+    let pages: Vec<String> = (0..30).map(|n| format!("/products/{n}")).collect();
+    for page in &pages {
+        world.enqueue(page).await;
+    }
+    world.drain(&sandbox, LONG).await;
+    pause(100).await;
+    world.origin.answers(403, &[HTML], "firewall");
+    let changes = incident(&world, &sandbox, &pages, 3).await;
+    let mut kept = 0;
+    for page in &pages {
+        kept += usize::from(!world.meta(page).await.unwrap().contains_key("bypass_reason"));
+    }
+    assert_eq!(kept, 25);
+    world.origin.answers(200, &[HTML], "back");
+    // By itself: readers of every page, and the changes that still wait.
+    incident(&world, &sandbox, &pages, 1).await;
+    world.drain(&sandbox, LONG).await;
+    incident(&world, &sandbox, &pages, 1).await;
+    world.drain(&sandbox, LONG).await;
+    for page in &pages {
+        assert_eq!(world.published(page).await.unwrap(), "back", "{page}");
+    }
+    for (page, id) in changes {
+        assert_ended(&world, &page, &id).await;
+    }
+    assert_eq!((world.dead_letters().await.len(), world.queued_messages().await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn site_survives_three_minutes_of_429_under_load() {
+    for headers in [&[HTML][..], &[HTML, ("retry-after", "5")], &[HTML, ("retry-after", "90")]] {
+        let world = World::new().await;
+        let sandbox = world.sandbox().await;
+        world.origin.answers(200, &[HTML], "public");
+        let pages: Vec<String> = (0..30).map(|n| format!("/products/{n}")).collect();
+        for page in &pages {
+            world.enqueue(page).await;
+        }
+        world.drain(&sandbox, LONG).await;
+        pause(100).await;
+        world.origin.answers(429, headers, "slow down");
+        let before = world.origin.renders();
+        let changes = incident(&world, &sandbox, &pages, 3).await;
+        let renders = world.origin.renders() - before;
+        assert!(renders <= 4 * pages.len() as u64, "{renders} renders of an origin that asked for less");
+        for page in &pages {
+            assert_eq!(world.published(page).await.unwrap(), "public", "{page}");
+        }
+        world.origin.answers(200, &[HTML], "back");
+        world.drain(&sandbox, LONG).await;
+        for (page, id) in changes {
+            assert_eq!(world.published(&page).await.unwrap(), "back", "{page}");
+            assert_ended(&world, &page, &id).await;
+        }
+        assert_eq!(world.dead_letters().await.len(), 0, "{headers:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn rows_of_invented_addresses_expire() {
     let world = World::new().await;

@@ -35,6 +35,8 @@ async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
         render: &tenant.render,
         host: &tenant.hosts[0],
         no_cache: false,
+        headers: &[],
+        condition: None,
         max_bytes: MAX_BODY_BYTES,
         time: Duration::from_secs(60),
     };

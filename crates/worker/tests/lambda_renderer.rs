@@ -90,7 +90,18 @@ async fn render(
     let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored(path).unwrap());
     let render = Render::lambda(function).unwrap();
     let host = "www.acme.example";
-    renderers.render(RenderRequest { page: &page, render: &render, host, no_cache, max_bytes: MAX_BYTES, time }).await
+    renderers
+        .render(RenderRequest {
+            page: &page,
+            render: &render,
+            host,
+            no_cache,
+            headers: &[],
+            condition: None,
+            max_bytes: MAX_BYTES,
+            time,
+        })
+        .await
 }
 
 /// The failure's class, and its message with all causes.

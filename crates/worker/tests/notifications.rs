@@ -56,6 +56,24 @@ async fn without_subscribers_no_notification_call_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn new_tags_or_a_shorter_life_are_news_for_the_cdn_only() {
+    let html = ("content-type", "text/html");
+    for changed in [("cache-tag", "sale"), ("cache-control", "s-maxage=5")] {
+        let world = notifying_world().await;
+        let sandbox = world.sandbox().await;
+        world.origin.answers(200, &[html], "one");
+        world.enqueue(PAGE).await;
+        sandbox.invoke().await;
+        everfresh_testing::pause(10).await;
+        world.origin.answers(200, &[html, changed], "one");
+        world.enqueue(PAGE).await;
+        sandbox.invoke().await;
+        assert_eq!((sandbox.total(metrics::UNCHANGED), is_pending(&world).await), (1, false));
+        assert_eq!((invalidations(&world).len(), events_received(&world)), (2, 1), "{changed:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn unchanged_content_sends_no_notification() {
     let world = notifying_world().await;
     let sandbox = world.sandbox().await;

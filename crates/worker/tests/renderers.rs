@@ -7,6 +7,7 @@ use everfresh_core::clock::Clock;
 use everfresh_core::config::Render;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::domain::page_key::{CanonicalPath, PageKey, Tenant};
+use everfresh_core::domain::validators::Condition;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use everfresh_testing::Server;
 use everfresh_worker::render::Renderers;
@@ -31,7 +32,16 @@ async fn render_with(
 ) -> Result<Rendered, RenderFailure> {
     let path = CanonicalPath::stored("/products/42?color=red").unwrap();
     let page = PageKey::new(Tenant::parse("acme").unwrap(), path);
-    let request = RenderRequest { page: &page, render, host: "www.acme.example", no_cache: false, max_bytes, time };
+    let request = RenderRequest {
+        page: &page,
+        render,
+        host: "www.acme.example",
+        no_cache: false,
+        headers: &[],
+        condition: None,
+        max_bytes,
+        time,
+    };
     renderers.render(request).await
 }
 
@@ -69,6 +79,31 @@ async fn deployed_worker_does_not_connect_to_loopback() {
 }
 
 #[tokio::test]
+async fn configured_headers_and_conditions_are_sent_in_place_of_ours() {
+    let origin = Server::says("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n").await;
+    let render = Render::http(&origin.url()).unwrap();
+    let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored("/").unwrap());
+    let renderers = Renderers::new(".", Clock::system(), process()).with_loopback();
+    let request = RenderRequest {
+        page: &page,
+        render: &render,
+        host: "www.acme.example",
+        no_cache: false,
+        headers: &[("user-agent", "probe"), ("x-token", "s3cret")],
+        condition: Some(Condition::IfNoneMatch("\"a\"")),
+        max_bytes: 5,
+        time: LONG,
+    };
+    let rendered = renderers.render(request).await.unwrap();
+    assert_eq!((rendered.status, rendered.body.len()), (304, 0));
+    let sent = origin.requests().remove(0);
+    for line in ["user-agent: probe", "x-token: s3cret", "if-none-match: \"a\""] {
+        assert!(sent.contains(&format!("\r\n{line}\r\n")), "{sent}");
+    }
+    assert_eq!(sent.matches("user-agent").count(), 1, "{sent}");
+}
+
+#[tokio::test]
 async fn no_cache_headers_are_sent_only_for_a_changed_page() {
     for (no_cache, expected) in [(true, true), (false, false)] {
         let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
@@ -76,7 +111,16 @@ async fn no_cache_headers_are_sent_only_for_a_changed_page() {
         let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored("/").unwrap());
         let renderers = Renderers::new(".", Clock::system(), process()).with_loopback();
         let host = "www.acme.example";
-        let request = RenderRequest { page: &page, render: &render, host, no_cache, max_bytes: 5, time: LONG };
+        let request = RenderRequest {
+            page: &page,
+            render: &render,
+            host,
+            no_cache,
+            headers: &[],
+            condition: None,
+            max_bytes: 5,
+            time: LONG,
+        };
         renderers.render(request).await.unwrap();
         let request = origin.requests().remove(0).to_lowercase();
         assert_eq!(request.contains("\r\ncache-control: no-cache\r\n"), expected, "{request}");

@@ -22,7 +22,16 @@ async fn render(templates: &[(&str, &str)]) -> Result<Rendered, RenderFailure> {
     let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored("/").unwrap());
     let (render, time) = (&Render::templates("site/").unwrap(), Duration::from_secs(60));
     renderers
-        .render(RenderRequest { page: &page, render, host: "www.acme.example", no_cache: false, max_bytes: 1000, time })
+        .render(RenderRequest {
+            page: &page,
+            render,
+            host: "www.acme.example",
+            no_cache: false,
+            headers: &[],
+            condition: None,
+            max_bytes: 1000,
+            time,
+        })
         .await
 }
 

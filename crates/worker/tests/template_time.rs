@@ -32,6 +32,8 @@ async fn timed_out_render_kills_its_process() {
         render: &render,
         host: "www.acme.example",
         no_cache: false,
+        headers: &[],
+        condition: None,
         max_bytes: 1000,
         time,
     };
@@ -71,8 +73,16 @@ async fn cancelled_render_kills_its_process() {
         .with_embedded("site/", Templates::embedded(&[("index.html", ENDLESS)]));
     let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored("/").unwrap());
     let (render, time) = (&Render::templates("site/").unwrap(), Duration::from_secs(60));
-    let request =
-        RenderRequest { page: &page, render, host: "www.acme.example", no_cache: false, max_bytes: 1000, time };
+    let request = RenderRequest {
+        page: &page,
+        render,
+        host: "www.acme.example",
+        no_cache: false,
+        headers: &[],
+        condition: None,
+        max_bytes: 1000,
+        time,
+    };
     let cancelled = tokio::time::timeout(Duration::from_millis(300), renderers.render(request)).await;
     assert!(cancelled.is_err());
     let left = tokio::task::spawn_blocking(wait_for_children_to_end).await.unwrap();

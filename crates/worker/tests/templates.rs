@@ -26,7 +26,16 @@ async fn render_page(renderers: &Renderers, path: &str, max_bytes: u64) -> Resul
     let page = PageKey::new(Tenant::parse("acme").unwrap(), CanonicalPath::stored(path).unwrap());
     let (render, time) = (&Render::templates("site/").unwrap(), Duration::from_secs(60));
     renderers
-        .render(RenderRequest { page: &page, render, host: "www.acme.example", no_cache: false, max_bytes, time })
+        .render(RenderRequest {
+            page: &page,
+            render,
+            host: "www.acme.example",
+            no_cache: false,
+            headers: &[],
+            condition: None,
+            max_bytes,
+            time,
+        })
         .await
 }
 

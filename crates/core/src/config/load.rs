@@ -2,9 +2,10 @@
 
 use everfresh_enqueue::explain;
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, SecretError, Sends};
 use crate::clients::Clients;
 use crate::domain::page_key::KeyLayout;
+use crate::secret_store::SecretStore;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -21,9 +22,31 @@ pub enum LoadError {
         #[source]
         source: ConfigError,
     },
+    #[error("{location}: {source}")]
+    Secret {
+        location: String,
+        #[source]
+        source: SecretError,
+    },
 }
 
 impl Config {
+    /// The file of a function's deployment, with the secrets of the headers that it sends.
+    pub async fn load_with_secrets(
+        location: &str,
+        layout: KeyLayout,
+        clients: &Clients,
+        sends: Sends,
+    ) -> Result<Self, LoadError> {
+        let mut config = Self::load(location, layout, clients).await?;
+        let environment = |name: &str| std::env::var(name).ok();
+        let store = SecretStore::new(clients);
+        match config.read_secrets(sends, environment, Some(&store)).await {
+            Ok(_) => Ok(config),
+            Err(source) => Err(LoadError::Secret { location: location.to_owned(), source }),
+        }
+    }
+
     /// Reads the file of a deployment from a path or from `s3://bucket/key`, and checks it.
     pub async fn load(location: &str, layout: KeyLayout, clients: &Clients) -> Result<Self, LoadError> {
         let unreadable = |why: String| LoadError::Unreadable { location: location.to_owned(), why };

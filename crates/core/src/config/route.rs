@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::{ConfigError, Duration, Pattern, RESERVED, TagTemplate, is_reserved, wrong};
 use crate::domain::freshness::Policy;
-use crate::domain::origin_response::{CacheControlRule, CookieRule, OriginRules};
 use crate::domain::path::MAX_PARAMETERS;
 use crate::domain::publish_gate::GateRules;
+use crate::domain::response_sharing::{CacheControlRule, CookieRule, OriginRules};
 
 /// The most tags a page may carry: CloudFront reads fifty, and the page's own is one of them.
 pub const MAX_TAGS: usize = 49;

@@ -19,6 +19,13 @@ pub struct Rendered {
     pub declared_bytes: Option<u64>,
 }
 
+impl Rendered {
+    /// The response without its body.
+    pub fn head(&self) -> Self {
+        Self { status: self.status, headers: self.headers.clone(), body: Bytes::new(), declared_bytes: None }
+    }
+}
+
 /// A page as it is published: status, stored headers and body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
@@ -54,7 +61,7 @@ impl Artifact {
     /// Digest of status, body and the [content headers](headers::CONTENT). Equal digests: the
     /// content did not change.
     pub fn artifact_digest(&self) -> Digest {
-        let content = || self.headers.iter().filter(|(name, _)| headers::CONTENT.contains(&name.as_str()));
+        let content = || headers::content(&self.headers);
         let mut list =
             FieldDigest::new("everfresh-artifact").number(u64::from(self.status)).number(content().count() as u64);
         for (name, value) in content() {

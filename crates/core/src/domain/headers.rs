@@ -170,6 +170,20 @@ pub fn stored(headers: &[(String, String)]) -> Result<Vec<(String, String)>, Hea
     Ok(kept)
 }
 
+/// The stored headers of a version that the origin calls unchanged: as they are, with those that its
+/// answer names in their place (RFC 9111, 3.2).
+pub fn updated(known: &[(String, String)], answer: &[(String, String)]) -> Result<Vec<(String, String)>, HeaderError> {
+    let new = stored(answer)?;
+    let kept = known.iter().filter(|(name, _)| !new.iter().any(|(other, _)| other == name));
+    let all: Vec<_> = kept.chain(&new).cloned().collect();
+    stored(&all)
+}
+
+/// Of stored headers, those that are part of the content.
+pub fn content(headers: &[(String, String)]) -> impl Iterator<Item = &(String, String)> {
+    headers.iter().filter(|(name, _)| CONTENT.contains(&name.as_str()))
+}
+
 /// Of the headers on a foreign row, those that may be replayed: each checked by itself, and the
 /// first of those that may occur only once.
 pub fn replayable(headers: &[(String, String)]) -> Vec<(String, String)> {

@@ -1,17 +1,25 @@
 //! The rows of a page's partition, as values.
 
+use std::fmt;
+
 use crate::domain::bypass::Bypass;
 use crate::domain::digest::Digest;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::request_events::Event;
 use crate::domain::seconds;
 use crate::domain::tag::Tag;
+use crate::domain::validators::Validators;
 use crate::domain::version::Version;
 
 /// In `pending_notification`, in place of a request's key: the next request of any key sends the
 /// notification. Operator commands send none themselves, and readers of a pinned or purged page
 /// enqueue nothing, so an operator enqueues a request too (`expired`).
 pub const ANY_REQUEST: &str = "";
+
+/// After the key in `pending_notification`: subscribers have nothing to learn. The content is the
+/// same, but caches would keep it too long, or under too few tags. No key contains the sign, so an
+/// older Everfresh takes the mark for that of a request whose message is gone.
+const CDN_ONLY: &str = "#cdn";
 
 /// The published version: row `META`.
 ///
@@ -50,6 +58,9 @@ pub struct Meta {
     pub max_stale_seconds: Option<u64>,
     /// The origin forbids serving it beyond that, also while no newer version can be had.
     pub must_revalidate: bool,
+    /// The origin's validators of the body, not to be confused with [`Self::etag`], which readers
+    /// see.
+    pub validators: Option<Validators>,
     /// Tags that the page carries.
     pub tags: Vec<Tag>,
     /// Number of the deployment that rendered it.
@@ -66,9 +77,36 @@ pub struct Meta {
     /// The first version after the page was last taken down. Bodies of older versions must not be
     /// served any more, also while the published one cannot be read. None if it never was.
     pub shown_since: Option<Version>,
-    /// The key of the request that has to notify CDN and subscribers of this version, or
-    /// [`ANY_REQUEST`]. Removed once it has.
-    pub pending_notification: Option<String>,
+    /// The pending notification of this version. Removed once it was sent.
+    pub pending_notification: Option<PendingNotification>,
+}
+
+/// Who has to notify whom of a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingNotification {
+    /// Key of the request that has to send it, or [`ANY_REQUEST`].
+    pub key: String,
+    /// Only the CDN needs it.
+    pub cdn_only: bool,
+}
+
+impl PendingNotification {
+    /// By the next request of any key.
+    pub fn by_any_request() -> Self {
+        Self { key: ANY_REQUEST.to_owned(), cdn_only: false }
+    }
+
+    pub fn parse(text: &str) -> Self {
+        let key = text.strip_suffix(CDN_ONLY);
+        Self { key: key.unwrap_or(text).to_owned(), cdn_only: key.is_some() }
+    }
+}
+
+impl fmt::Display for PendingNotification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        f.write_str(if self.cdn_only { CDN_ONLY } else { "" })
+    }
 }
 
 impl Meta {
@@ -235,6 +273,7 @@ pub struct VersionRow {
     pub revalidate_seconds: Option<u64>,
     pub max_stale_seconds: Option<u64>,
     pub must_revalidate: bool,
+    pub validators: Option<Validators>,
     pub tags: Vec<Tag>,
     /// Number of the deployment that rendered it.
     pub deploy: u64,
@@ -262,6 +301,15 @@ mod tests {
         assert!(row(Some(101)).counts(100_999));
         assert!(!row(Some(101)).counts(101_000));
         assert!(row(None).counts(u64::MAX));
+    }
+
+    #[test]
+    fn pending_notification_is_read_back() {
+        for (text, key, cdn_only) in [("k", "k", false), ("k#cdn", "k", true), ("", ANY_REQUEST, false)] {
+            let pending = PendingNotification::parse(text);
+            assert_eq!((pending.key.as_str(), pending.cdn_only), (key, cdn_only));
+            assert_eq!(pending.to_string(), text);
+        }
     }
 
     #[test]

@@ -12,11 +12,12 @@ use serde::Deserialize;
 
 use crate::domain::artifact::{Artifact, Rendered};
 use crate::domain::bypass::BypassReason;
-use crate::domain::headers::HeaderError;
-use crate::domain::origin_response::{self, OriginRules, Sharing, values};
+use crate::domain::fragment_headers::FRAGMENT_HEADERS;
+use crate::domain::headers::{self, HeaderError};
 use crate::domain::outcome::ErrorClass;
+use crate::domain::page::Meta;
 use crate::domain::page_key::{CanonicalPath, NormalPath};
-use crate::domain::request_headers::FRAGMENT_HEADERS;
+use crate::domain::response_sharing::{self, OriginRules, Sharing, values};
 
 /// The largest body by default. Base64 makes four thirds of it, and a Lambda function answers with
 /// at most 6 MB.
@@ -56,14 +57,14 @@ pub struct Gate<'a> {
 /// What becomes of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    Store(Passed),
+    Store(Storable),
     Bypass(BypassReason),
     Failure(GateError),
 }
 
 /// A response that may be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct Storable {
     pub artifact: Artifact,
     pub life: Life,
     pub sharing: Sharing,
@@ -86,6 +87,18 @@ impl Life {
             Life::Short => revalidate_seconds.min(SHORT_LIFE_SECONDS),
         }
     }
+}
+
+/// What becomes of a 304.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotModified {
+    Keep {
+        headers: Vec<(String, String)>,
+        sharing: Sharing,
+    },
+    Bypass(BypassReason),
+    /// It changes headers that are part of the content: only a whole answer can be published.
+    Unusable,
 }
 
 /// Why a response leaves everything as it is.
@@ -171,13 +184,30 @@ enum NotStored {
 impl Gate<'_> {
     pub fn judge(&self, rendered: Rendered) -> Verdict {
         match self.stored(rendered) {
-            Ok(passed) => Verdict::Store(passed),
+            Ok(storable) => Verdict::Store(storable),
             Err(NotStored::Bypass(reason)) => Verdict::Bypass(reason),
             Err(NotStored::Failure(error)) => Verdict::Failure(error),
         }
     }
 
-    fn stored(&self, mut rendered: Rendered) -> Result<Passed, NotStored> {
+    /// What becomes of a 304 about the version `published`: the same as of a 200 with these headers and
+    /// the published body, which has passed this gate before.
+    pub fn judge_not_modified(&self, answer: &Rendered, published: &Meta) -> NotModified {
+        let absent = |name: &str| self.is_absent(name);
+        let sharing = match response_sharing::sharing(answer, self.origin_rules, absent) {
+            Ok(sharing) => sharing,
+            Err(reason) => return NotModified::Bypass(reason),
+        };
+        match headers::updated(&published.headers, &answer.headers) {
+            Ok(updated) if headers::content(&updated).eq(headers::content(&published.headers)) => {
+                let sharing = sharing.or_known(answer, published);
+                NotModified::Keep { headers: updated, sharing }
+            }
+            Ok(_) | Err(_) => NotModified::Unusable,
+        }
+    }
+
+    fn stored(&self, mut rendered: Rendered) -> Result<Storable, NotStored> {
         let bypass = |reason| Err(NotStored::Bypass(reason));
         let failure = |error: GateError| Err(NotStored::Failure(error));
         let status = rendered.status;
@@ -201,7 +231,7 @@ impl Gate<'_> {
             self.check_body(&rendered.body).map_err(NotStored::Failure)?;
         }
         let absent = |name: &str| self.is_absent(name);
-        let sharing = origin_response::sharing(&rendered, self.origin_rules, absent).map_err(NotStored::Bypass)?;
+        let sharing = response_sharing::sharing(&rendered, self.origin_rules, absent).map_err(NotStored::Bypass)?;
         let life = match meaning {
             Meaning::TemporaryRedirect if sharing.fresh_s.is_none() => return bypass(BypassReason::Redirect),
             Meaning::PermanentRedirect | Meaning::TemporaryRedirect => {
@@ -219,7 +249,7 @@ impl Gate<'_> {
             rendered.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("location"));
         }
         let artifact = Artifact::new(rendered).map_err(|error| NotStored::Failure(error.into()))?;
-        Ok(Passed { artifact, life, sharing })
+        Ok(Storable { artifact, life, sharing })
     }
 
     /// Whether a request for the stored page never has this header: one that has it is passed.

@@ -32,9 +32,9 @@ fn judge(response: Rendered) -> Verdict {
 }
 
 /// The stored page, or the verdict if it is not stored.
-fn check(response: Rendered) -> Result<Passed, Box<Verdict>> {
+fn check(response: Rendered) -> Result<Storable, Box<Verdict>> {
     match judge(response) {
-        Verdict::Store(passed) => Ok(passed),
+        Verdict::Store(storable) => Ok(storable),
         other @ (Verdict::Bypass(_) | Verdict::Failure(_)) => Err(Box::new(other)),
     }
 }
@@ -49,19 +49,19 @@ fn failure<T>(error: GateError) -> Result<T, Box<Verdict>> {
 
 #[test]
 fn good_page_passes_with_the_life_of_its_route() {
-    let passed = check(rendered(200, &[("content-type", "text/html")], HTML)).unwrap();
-    assert_eq!(passed.life, Life::Route);
-    assert_eq!(passed.life.seconds(60), 60);
-    assert_eq!(passed.artifact.status(), 200);
-    assert_eq!(passed.artifact.body(), HTML.as_bytes());
+    let storable = check(rendered(200, &[("content-type", "text/html")], HTML)).unwrap();
+    assert_eq!(storable.life, Life::Route);
+    assert_eq!(storable.life.seconds(60), 60);
+    assert_eq!(storable.artifact.status(), 200);
+    assert_eq!(storable.artifact.body(), HTML.as_bytes());
 }
 
 #[test]
 fn not_found_and_gone_pass_with_a_short_life() {
     for status in [404, 410] {
         for body in ["", HTML] {
-            let passed = check(rendered(status, &[], body)).unwrap();
-            assert_eq!(passed.life, Life::Short);
+            let storable = check(rendered(status, &[], body)).unwrap();
+            assert_eq!(storable.life, Life::Short);
         }
     }
     assert_eq!(Life::Short.seconds(3600), SHORT_LIFE_SECONDS);
@@ -105,8 +105,8 @@ fn temporary_redirect_is_stored_only_with_a_lifetime_of_its_own() {
     for status in [302, 303, 307] {
         assert_eq!(check(rendered(status, &[("location", "/login")], "")), bypass(BypassReason::Redirect));
         let public = [("location", "/de/"), ("cache-control", "s-maxage=60")];
-        let passed = check(rendered(status, &public, "")).unwrap();
-        assert_eq!((passed.life, passed.sharing.fresh_s), (Life::Short, Some(60)));
+        let storable = check(rendered(status, &public, "")).unwrap();
+        assert_eq!((storable.life, storable.sharing.fresh_s), (Life::Short, Some(60)));
         let away = [("location", "https://evil.example/"), ("cache-control", "s-maxage=60")];
         assert_eq!(check(rendered(status, &away, "")), bypass(BypassReason::Redirect));
     }
@@ -189,8 +189,8 @@ fn harmless_headers_pass() {
 
 #[test]
 fn location_without_redirect_is_not_replayed() {
-    let passed = check(rendered(404, &[("Location", "https://evil.example/")], HTML)).unwrap();
-    assert_eq!(passed.artifact.headers(), []);
+    let storable = check(rendered(404, &[("Location", "https://evil.example/")], HTML)).unwrap();
+    assert_eq!(storable.artifact.headers(), []);
 }
 
 #[test]
@@ -247,9 +247,9 @@ fn permanent_redirect_within_the_site_passes_with_a_short_life() {
         "http://www.acme.example/x",
     ] {
         for status in [301, 308] {
-            let passed = check(rendered(status, &[("Location", location)], "")).unwrap();
-            assert_eq!(passed.life, Life::Short, "{location}");
-            assert_eq!(passed.artifact.headers(), [("location".to_owned(), location.to_owned())]);
+            let storable = check(rendered(status, &[("Location", location)], "")).unwrap();
+            assert_eq!(storable.life, Life::Short, "{location}");
+            assert_eq!(storable.artifact.headers(), [("location".to_owned(), location.to_owned())]);
         }
     }
 }
@@ -306,12 +306,12 @@ proptest! {
     }
 
     #[test]
-    fn passed_response_has_no_header_that_is_not_stored(
+    fn storable_response_has_no_header_that_is_not_stored(
         names in prop::collection::vec("[A-Za-z-]{1,20}|content-type|x-robots-tag|link", 0..6),
     ) {
         let headers: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v")).collect();
-        if let Ok(passed) = check(rendered(200, &headers, HTML)) {
-            for (name, _) in passed.artifact.headers() {
+        if let Ok(storable) = check(rendered(200, &headers, HTML)) {
+            for (name, _) in storable.artifact.headers() {
                 prop_assert!(crate::domain::headers::is_stored(name));
             }
         }

@@ -35,6 +35,10 @@ pub(crate) mod name {
     pub(crate) const SHOWN_SINCE: &str = "shown_since";
     pub(crate) const MAX_STALE_SECONDS: &str = "max_stale_seconds";
     pub(crate) const MUST_REVALIDATE: &str = "must_revalidate";
+    pub(crate) const ORIGIN_ETAG: &str = "origin_etag";
+    pub(crate) const ORIGIN_LAST_MODIFIED: &str = "origin_last_modified";
+    pub(crate) const ORIGIN_FRESH_SECONDS: &str = "origin_fresh_seconds";
+    pub(crate) const VALIDATORS_OF: &str = "validators_of";
     pub(crate) const BYPASS_REASON: &str = "bypass_reason";
     pub(crate) const CHECK_AT_MS: &str = "check_at_ms";
     pub(crate) const CHECK_AFTER_SECONDS: &str = "check_after_seconds";

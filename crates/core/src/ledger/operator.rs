@@ -14,7 +14,7 @@ use super::rows::{self, n};
 use super::transaction::update_operation;
 use crate::domain::health::Health;
 use crate::domain::keys::HEALTH;
-use crate::domain::page::{ANY_REQUEST, Meta, VersionRow};
+use crate::domain::page::{Meta, PendingNotification, VersionRow};
 use crate::domain::page_key::PageKey;
 use crate::domain::seconds;
 use crate::domain::version::Version;
@@ -169,12 +169,13 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         revalidate_seconds: kept.revalidate_seconds.unwrap_or(meta.revalidate_seconds).max(1),
         max_stale_seconds: kept.max_stale_seconds,
         must_revalidate: kept.must_revalidate,
+        validators: kept.validators,
         tags: kept.tags,
         deploy: Some(kept.deploy),
         current_sk: Some(kept.version.sk()),
         tombstone: false,
         bypass: None,
-        pending_notification: Some(ANY_REQUEST.to_owned()),
+        pending_notification: Some(PendingNotification::by_any_request()),
         ..meta
     }
 }
@@ -193,10 +194,11 @@ fn tombstone(meta: Meta, now_ms: u64) -> Meta {
         body_digest: None,
         artifact_digest: None,
         body_bytes: None,
+        validators: None,
         current_sk: None,
         bypass: None,
         tombstone: true,
-        pending_notification: Some(ANY_REQUEST.to_owned()),
+        pending_notification: Some(PendingNotification::by_any_request()),
         ..meta
     }
 }

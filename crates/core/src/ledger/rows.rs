@@ -12,10 +12,11 @@ use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::Digest;
 use crate::domain::health::Health;
 use crate::domain::outcome::ErrorClass;
-use crate::domain::page::{LockRow, Meta, ReqRow, ReqStatus, VersionRow};
+use crate::domain::page::{LockRow, Meta, PendingNotification, ReqRow, ReqStatus, VersionRow};
 use crate::domain::request_events::Event;
 use crate::domain::scrub;
 use crate::domain::tag::Tag;
+use crate::domain::validators::Validators;
 use crate::domain::version::Version;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -152,10 +153,11 @@ pub(crate) fn meta(item: &Item) -> Result<Meta, RowError> {
         pointer: false,
         max_stale_seconds: row.number(name::MAX_STALE_SECONDS)?,
         must_revalidate: row.flag(name::MUST_REVALIDATE)?,
+        validators: validators(&row)?,
         tombstone: row.flag(name::TOMBSTONE)?,
         bypass: bypass(&row)?,
         shown_since: row.parsed(name::SHOWN_SINCE, |text| text.parse().ok())?,
-        pending_notification: row.text(name::PENDING_NOTIFICATION)?,
+        pending_notification: row.text(name::PENDING_NOTIFICATION)?.as_deref().map(PendingNotification::parse),
     })
 }
 
@@ -167,6 +169,13 @@ fn bypass(row: &Reader<'_>) -> Result<Option<Bypass>, RowError> {
         check_at_ms: row.needed(name::CHECK_AT_MS, row.number(name::CHECK_AT_MS)?)?,
         check_after_s: row.needed(name::CHECK_AFTER_SECONDS, row.number(name::CHECK_AFTER_SECONDS)?)?,
     }))
+}
+
+/// Without knowing what they belong to, they are worth nothing.
+fn validators(row: &Reader<'_>) -> Result<Option<Validators>, RowError> {
+    let Some(of) = row.parsed(name::VALIDATORS_OF, Digest::parse)? else { return Ok(None) };
+    let (etag, last_modified) = (row.text(name::ORIGIN_ETAG)?, row.text(name::ORIGIN_LAST_MODIFIED)?);
+    Ok(Some(Validators { etag, last_modified, fresh_s: row.number(name::ORIGIN_FRESH_SECONDS)?, of }))
 }
 
 /// The sort key that META points at if it does not carry the published version itself: some foreign
@@ -211,6 +220,7 @@ pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<Attribut
     let list = |values: Vec<AttributeValue>| (!values.is_empty()).then_some(AttributeValue::L(values));
     let flag = |on: bool| on.then_some(AttributeValue::Bool(true));
     let bypass = meta.bypass.as_ref();
+    let validators = meta.validators.as_ref();
     // An older version would take a bypass for a page whose body is lost.
     let schema = if bypass.is_some() { SCHEMA } else { SCHEMA_WITH_BODY };
     vec![
@@ -231,6 +241,10 @@ pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<Attribut
         (name::BODY_BYTES, meta.body_bytes.map(n)),
         (name::MAX_STALE_SECONDS, meta.max_stale_seconds.map(n)),
         (name::MUST_REVALIDATE, flag(meta.must_revalidate)),
+        (name::ORIGIN_ETAG, validators.and_then(|known| known.etag.as_ref()).map(s)),
+        (name::ORIGIN_LAST_MODIFIED, validators.and_then(|known| known.last_modified.as_ref()).map(s)),
+        (name::ORIGIN_FRESH_SECONDS, validators.and_then(|known| known.fresh_s).map(n)),
+        (name::VALIDATORS_OF, validators.map(|known| s(known.of.to_string()))),
         (name::BYPASS_REASON, bypass.map(|bypass| s(bypass.reason.as_str()))),
         (name::CHECK_AT_MS, bypass.map(|bypass| n(bypass.check_at_ms))),
         (name::CHECK_AFTER_SECONDS, bypass.map(|bypass| n(bypass.check_after_s))),
@@ -239,7 +253,7 @@ pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<Attribut
         (name::CURRENT_SK, meta.current_sk.as_ref().map(s)),
         (name::TOMBSTONE, flag(meta.tombstone)),
         (name::SHOWN_SINCE, meta.shown_since.map(|version| s(version.to_string()))),
-        (name::PENDING_NOTIFICATION, meta.pending_notification.as_ref().map(s)),
+        (name::PENDING_NOTIFICATION, meta.pending_notification.as_ref().map(|pending| s(pending.to_string()))),
     ]
 }
 
@@ -317,6 +331,10 @@ pub(crate) fn version_item(meta: &Meta) -> Item {
         name::REVALIDATE_SECONDS,
         name::MAX_STALE_SECONDS,
         name::MUST_REVALIDATE,
+        name::ORIGIN_ETAG,
+        name::ORIGIN_LAST_MODIFIED,
+        name::ORIGIN_FRESH_SECONDS,
+        name::VALIDATORS_OF,
         name::TAGS,
         name::DEPLOY,
         name::SCHEMA,
@@ -344,6 +362,7 @@ pub(crate) fn version(item: &Item) -> Result<VersionRow, RowError> {
         revalidate_seconds: row.number(name::REVALIDATE_SECONDS)?,
         max_stale_seconds: row.number(name::MAX_STALE_SECONDS)?,
         must_revalidate: row.flag(name::MUST_REVALIDATE)?,
+        validators: validators(&row)?,
         tags: row.list(name::TAGS, |value| Tag::parse(value.as_s().ok()?).ok())?,
         deploy: needed_number(name::DEPLOY)?,
     })

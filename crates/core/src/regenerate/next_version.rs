@@ -1,14 +1,18 @@
 //! The next version of a page: its row, and whether its content is the published one.
 
+use super::notify::News;
 use super::{Job, PageState, Regenerator};
 use crate::branches::{Branch, reached};
-use crate::config::{MAX_TAGS, Resolved, jittered};
-use crate::domain::artifact::{Artifact, etag, locate, object_key};
+use crate::config::{MAX_TAGS, Resolved, TenantConfig, jittered};
+use crate::domain::artifact::{Artifact, Rendered, etag, locate, object_key};
 use crate::domain::bypass::{Bypass, BypassReason};
+use crate::domain::digest::{Digest, FieldDigest};
 use crate::domain::page::Meta;
-use crate::domain::publish_gate::{Life, Passed};
+use crate::domain::publish_gate::{Life, Storable};
+use crate::domain::response_sharing::Sharing;
 use crate::domain::seconds;
 use crate::domain::tag::Tag;
+use crate::domain::validators::{Condition, Validators};
 use crate::ledger::{Publication, Seen, WITHDRAWAL_WINDOW_MS, Withdrawal};
 use crate::random;
 
@@ -17,22 +21,119 @@ use crate::random;
 pub(super) const JUNK_SECONDS: u64 = 7 * 24 * 3600;
 
 impl Regenerator {
-    /// The version of an answer that is stored. `age_s` is how old it was when it arrived.
+    /// The version of an answer that is stored.
     pub(super) fn publication(
         &self,
         job: &Job<'_>,
         state: &PageState,
-        passed: &Passed,
-        source_ms: u64,
-        age_s: u64,
+        storable: &Storable,
+        answer: &AnswerInfo,
     ) -> Publication {
-        let previous = state.meta.as_ref();
+        let artifact = &storable.artifact;
+        let alike = state.meta.as_ref().filter(|meta| is_unchanged(meta, artifact));
+        let same = alike.filter(|meta| self.has_body(job, meta));
+        if alike.is_some() && same.is_none() {
+            reached(Branch::SameContentUploaded);
+        }
+        let content = Content {
+            status: artifact.status(),
+            headers: artifact.headers().to_vec(),
+            body_digest: artifact.body_digest(),
+            artifact_digest: artifact.artifact_digest(),
+            body_bytes: artifact.body().len() as u64,
+        };
+        self.stored(job, state, content, &storable.sharing, storable.life, answer, same)
+    }
+
+    /// The version of a 304: `published` once more, with the answer's headers.
+    pub(super) fn unchanged_publication(
+        &self,
+        job: &Job<'_>,
+        state: &PageState,
+        published: &Meta,
+        headers: Vec<(String, String)>,
+        sharing: &Sharing,
+        answer: &AnswerInfo,
+    ) -> Option<Publication> {
+        let content = Content {
+            status: published.status?,
+            headers,
+            body_digest: published.body_digest?,
+            artifact_digest: published.artifact_digest?,
+            body_bytes: published.body_bytes?,
+        };
+        Some(self.stored(job, state, content, sharing, Life::Route, answer, Some(published)))
+    }
+
+    /// `same` is the published version, if it has this very content.
+    #[expect(clippy::too_many_arguments, reason = "each is a fact of its own about one answer")]
+    fn stored(
+        &self,
+        job: &Job<'_>,
+        state: &PageState,
+        content: Content,
+        sharing: &Sharing,
+        life: Life,
+        answer: &AnswerInfo,
+        same: Option<&Meta>,
+    ) -> Publication {
+        let Resolved { page, route, tags } = job.resolved;
         let seen = Seen::of_page(state);
-        let same = previous.filter(|meta| is_unchanged(meta, &passed.artifact) && self.has_body(job, meta));
-        let meta = self.next_meta(job, &seen, passed, source_ms, age_s, same);
+        let version = seen.next_version(answer.source_ms, random::number());
+        let generated_at = seconds::floor(self.now_ms());
+        let own_row = (route.history > 0).then(|| version.sk());
+        let life_s = life_seconds(life, sharing, route.revalidate.seconds(), answer.age_s);
+        let s3_key = same.map_or_else(|| object_key(page, &version), |meta| meta.s3_key.clone());
+        let meta = Meta {
+            validators: answer.validators(content.status, sharing, self.validators_of(job, &s3_key), same),
+            s3_key,
+            generated_at,
+            revalidate_seconds: jittered(life_s, page.hash(), &version),
+            etag: Some(etag(content.body_digest)),
+            ttl: None,
+            version: Some(version),
+            source_ms: Some(answer.source_ms),
+            modified_at: Some(same.and_then(|meta| meta.modified_at).unwrap_or(generated_at)),
+            status: Some(content.status),
+            headers: content.headers,
+            body_digest: Some(content.body_digest),
+            artifact_digest: Some(content.artifact_digest),
+            body_bytes: Some(content.body_bytes),
+            max_stale_seconds: sharing.stale_s,
+            must_revalidate: sharing.must_revalidate,
+            tags: with_origin_tags(tags, &sharing.tags),
+            deploy: Some(self.settings.deploy),
+            current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
+            pointer: false,
+            tombstone: false,
+            bypass: None,
+            shown_since: None,
+            pending_notification: None,
+        };
         let meta = Meta { ttl: self.junk_ttl(state, &meta), ..meta };
-        let keep_version = same.is_none() && job.resolved.route.history > 0;
+        let keep_version = same.is_none() && route.history > 0;
         self.next(job, state, seen, meta, keep_version, same.is_some())
+    }
+
+    /// The condition to ask with whether the published page is still the same: only about a body
+    /// that is there, of this deployment, rendered as its route and renderer are configured now.
+    pub(super) fn condition<'m>(&self, job: &Job<'_>, state: &'m PageState, changed: bool) -> Option<Condition<'m>> {
+        let published = state.meta.as_ref().filter(|meta| meta.is_good_page() && !meta.is_foreign())?;
+        let validators = published.validators.as_ref()?;
+        let about_it = validators.of == self.validators_of(job, &published.s3_key) && published.revalidate_seconds > 0;
+        (about_it && self.has_body(job, published)).then(|| validators.condition(changed)).flatten()
+    }
+
+    /// What the validators of the object at `s3_key` belong to.
+    fn validators_of(&self, job: &Job<'_>, s3_key: &str) -> Digest {
+        // The debug form has every field, and is read by no other build: a build is a deployment.
+        let TenantConfig { hosts, render, origin_headers, render_headers, .. } = job.tenant;
+        let settings = format!("{:?} {hosts:?} {render:?} {origin_headers:?} {render_headers:?}", job.resolved.route);
+        FieldDigest::new("everfresh-validators")
+            .number(self.settings.deploy)
+            .field(s3_key.as_bytes())
+            .field(settings.as_bytes())
+            .finish()
     }
 
     /// The version of an answer that is not stored. Nothing of it leads to the body that it
@@ -89,7 +190,11 @@ impl Regenerator {
             limit: job.tenant.withdrawals,
         });
         // A page that never was stored needs no notification: no cache has a copy.
-        let news = !unchanged && (meta.has_body() || unknown || previous.is_some_and(Meta::has_body));
+        let news = match previous {
+            _ if !unchanged && (meta.has_body() || unknown || previous.is_some_and(Meta::has_body)) => News::All,
+            Some(previous) if meta.has_body() && outdates_copies(previous, &meta) => News::Cdn,
+            Some(_) | None => News::None,
+        };
         let pending_notification = self.pending_notification(job, previous, &meta, news);
         let shown_since = if unknown { meta.version } else { Meta::shown_since_after(previous, &meta) };
         let meta = Meta { pending_notification, shown_since, ..meta };
@@ -113,53 +218,35 @@ impl Regenerator {
     fn has_body(&self, job: &Job<'_>, meta: &Meta) -> bool {
         let (bucket, layout) = (self.artifacts.bucket(), self.ledger.layout());
         let readable = locate(&meta.s3_key, bucket, &job.tenant.tenant, layout).is_ok();
-        let there = readable && !job.missing_objects.contains(&meta.s3_key.as_str());
-        if !there {
-            reached(Branch::SameContentUploaded);
-        }
-        there
+        readable && !job.missing_objects.contains(&meta.s3_key.as_str())
     }
+}
 
-    fn next_meta(
-        &self,
-        job: &Job<'_>,
-        seen: &Seen,
-        passed: &Passed,
-        source_ms: u64,
-        age_s: u64,
-        same: Option<&Meta>,
-    ) -> Meta {
-        let Passed { artifact, sharing, .. } = passed;
-        let Resolved { page, route, tags } = job.resolved;
-        let version = seen.next_version(source_ms, random::number());
-        let generated_at = seconds::floor(self.now_ms());
-        let body_digest = artifact.body_digest();
-        let own_row = (route.history > 0).then(|| version.sk());
-        let life_s = life_seconds(passed, route.revalidate.seconds(), age_s);
-        Meta {
-            s3_key: same.map_or_else(|| object_key(page, &version), |meta| meta.s3_key.clone()),
-            generated_at,
-            revalidate_seconds: jittered(life_s, page.hash(), &version),
-            etag: Some(etag(body_digest)),
-            ttl: None,
-            version: Some(version),
-            source_ms: Some(source_ms),
-            modified_at: Some(same.and_then(|meta| meta.modified_at).unwrap_or(generated_at)),
-            status: Some(artifact.status()),
-            headers: artifact.headers().to_vec(),
-            body_digest: Some(body_digest),
-            artifact_digest: Some(artifact.artifact_digest()),
-            body_bytes: Some(artifact.body().len() as u64),
-            max_stale_seconds: sharing.stale_s,
-            must_revalidate: sharing.must_revalidate,
-            tags: with_origin_tags(tags, &sharing.tags),
-            deploy: Some(self.settings.deploy),
-            current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
-            pointer: false,
-            tombstone: false,
-            bypass: None,
-            shown_since: None,
-            pending_notification: None,
+/// Status, headers and digests of what is published.
+struct Content {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body_digest: Digest,
+    artifact_digest: Digest,
+    body_bytes: u64,
+}
+
+/// What is known of an answer besides its content.
+pub(super) struct AnswerInfo {
+    /// The moment that its version may claim as its `source_ms`.
+    pub(super) source_ms: u64,
+    /// How old it was when it arrived.
+    pub(super) age_s: u64,
+    /// The origin's status and headers, without the body.
+    pub(super) head: Rendered,
+}
+
+impl AnswerInfo {
+    fn validators(&self, status: u16, sharing: &Sharing, of: Digest, same: Option<&Meta>) -> Option<Validators> {
+        match (self.head.status, same.and_then(|meta| meta.validators.as_ref())) {
+            (304, Some(known)) => Some(known.renewed_by(&self.head, sharing.fresh_s)),
+            _ if status == 200 => Validators::of_response(&self.head, sharing.fresh_s, of),
+            _ => None,
         }
     }
 }
@@ -170,6 +257,15 @@ fn with_origin_tags(route: &[Tag], origin: &[Tag]) -> Vec<Tag> {
     route.iter().chain(new).take(MAX_TAGS).cloned().collect()
 }
 
+/// Whether copies of `previous` that caches hold would live longer than `next`, which has the same
+/// content, or lack its tags. Jitter alone shortens a life by up to a tenth.
+fn outdates_copies(previous: &Meta, next: &Meta) -> bool {
+    let ends_at = |meta: &Meta, life_s: u64| meta.generated_at.saturating_add(life_s);
+    let longest_s = next.revalidate_seconds.saturating_add(next.revalidate_seconds / 8 + 1);
+    let lives_too_long = ends_at(next, longest_s) < ends_at(previous, previous.revalidate_seconds);
+    lives_too_long || next.tags.iter().any(|tag| !previous.tags.contains(tag))
+}
+
 /// Whether the rendered content is the published one. A tombstone and a foreign row have no digest
 /// to compare with.
 fn is_unchanged(meta: &Meta, artifact: &Artifact) -> bool {
@@ -178,10 +274,10 @@ fn is_unchanged(meta: &Meta, artifact: &Artifact) -> bool {
 
 /// How long a version is fresh: as the origin says, less the age of its answer, else as the route
 /// says. "Not found" heals soon whatever the origin says.
-fn life_seconds(passed: &Passed, revalidate_s: u64, age_s: u64) -> u64 {
-    let by_route_s = passed.life.seconds(revalidate_s);
-    let Some(fresh_s) = passed.sharing.fresh_s else { return by_route_s };
-    let most_s = match passed.life {
+fn life_seconds(life: Life, sharing: &Sharing, revalidate_s: u64, age_s: u64) -> u64 {
+    let by_route_s = life.seconds(revalidate_s);
+    let Some(fresh_s) = sharing.fresh_s else { return by_route_s };
+    let most_s = match life {
         Life::Route => u64::MAX,
         Life::Short => revalidate_s,
     };

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use super::{Attempt, Busy, Job, LedgerError, Meta, Outcome, Published, Regenerator, busy};
 use crate::branches::{Branch, reached};
-use crate::domain::page::ANY_REQUEST;
+use crate::domain::page::{ANY_REQUEST, PendingNotification};
 use crate::domain::seconds;
 
 /// After a failed notification, those of other requests are not tried for so long: while CloudFront
@@ -62,6 +62,16 @@ impl NotifyBackoff {
     }
 }
 
+/// Who learns something by a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    None,
+    /// The CDN: its copy is the same, but would live too long, or has other tags.
+    Cdn,
+    /// Subscribers too.
+    All,
+}
+
 /// What a pending notification is to the request in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
@@ -83,15 +93,17 @@ impl Regenerator {
         job: &Job<'_>,
         previous: Option<&Meta>,
         next: &Meta,
-        news: bool,
-    ) -> Option<String> {
+        news: News,
+    ) -> Option<PendingNotification> {
         let pending = previous.and_then(|meta| meta.pending_notification.clone());
         if !self.notifier.is_configured() {
             // A worker with another configuration may be able to send it.
             return pending;
         }
-        let notify = news && self.notifier.is_notified_of(next);
-        (notify || pending.is_some()).then(|| job.request.key.as_str().to_owned())
+        let notify = news != News::None && self.notifier.is_notified_of(next, news == News::Cdn);
+        let cdn_only = news != News::All && pending.as_ref().is_none_or(|pending| pending.cdn_only);
+        let key = job.request.key.as_str();
+        (notify || pending.is_some()).then(|| PendingNotification { key: key.to_owned(), cdn_only })
     }
 
     /// Sends the notification of the published version, if one is pending and falls to this
@@ -136,7 +148,7 @@ impl Regenerator {
     }
 
     fn pending(&self, job: &Job<'_>, meta: &Meta) -> Option<Pending> {
-        let key = meta.pending_notification.as_deref()?;
+        let key = meta.pending_notification.as_ref()?.key.as_str();
         let claimed_until_ms = seconds::to_ms(meta.generated_at).saturating_add(self.settings.ladder.claim_expiry_ms);
         Some(if key == job.request.key.as_str() {
             Pending::Own

@@ -5,38 +5,82 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use super::{Job, PageState, Regenerator};
+use super::next_version::AnswerInfo;
+use super::{Job, PageState, Publication, Regenerator};
 use crate::branches::{Branch, reached};
-use crate::domain::artifact::Rendered;
+use crate::domain::artifact::{Artifact, Rendered};
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::Meta;
-use crate::domain::publish_gate::{Gate, Verdict};
+use crate::domain::publish_gate::{Gate, GateError, NotModified, Verdict};
 use crate::domain::scrub;
+use crate::domain::validators::Condition;
 use crate::render::{RenderFailure, RenderRequest};
 
 /// What the origin answered.
 pub(super) enum Answer {
-    Whole(Rendered),
+    Received(Received),
     /// Larger than any page: it was not read to its end.
     TooLarge,
 }
 
+/// A complete response.
+pub(super) enum Received {
+    Whole(Rendered),
+    /// 304: the published page is still the same.
+    NotModified(Rendered),
+}
+
+impl Received {
+    pub(super) fn head(&self) -> Rendered {
+        match self {
+            Received::Whole(rendered) | Received::NotModified(rendered) => rendered.head(),
+        }
+    }
+}
+
 impl Regenerator {
-    /// Renders within the deadline. A panic of the renderer is a failure of this page alone.
-    pub(super) async fn render(&self, job: &Job<'_>, no_cache: bool) -> Result<Answer, ErrorClass> {
+    /// Renders within the deadline, or asks whether the published page is still the same. A 304 with
+    /// which it cannot be published again is followed by a render without condition.
+    pub(super) async fn render(&self, job: &Job<'_>, state: &PageState, no_cache: bool) -> Result<Answer, ErrorClass> {
+        let Some((condition, published)) = self.condition(job, state, no_cache).zip(state.meta.as_ref()) else {
+            return self.render_once(job, no_cache, None).await;
+        };
+        match self.render_once(job, no_cache, Some(condition)).await? {
+            Answer::Received(Received::Whole(rendered)) if rendered.status == 304 => {
+                match self.gate(job, state).judge_not_modified(&rendered, published) {
+                    NotModified::Unusable => self.render_once(job, no_cache, None).await,
+                    NotModified::Keep { .. } | NotModified::Bypass(_) => {
+                        Ok(Answer::Received(Received::NotModified(rendered)))
+                    }
+                }
+            }
+            answer @ (Answer::Received(_) | Answer::TooLarge) => Ok(answer),
+        }
+    }
+
+    /// A panic of the renderer is a failure of this page alone.
+    async fn render_once(
+        &self,
+        job: &Job<'_>,
+        no_cache: bool,
+        condition: Option<Condition<'_>>,
+    ) -> Result<Answer, ErrorClass> {
         let page = &job.resolved.page;
         let time = Duration::from_millis(self.render_time_ms(job));
+        let headers: Vec<_> = job.tenant.headers_of_render().collect();
         let request = RenderRequest {
             page,
             render: &job.tenant.render,
             host: job.tenant.hosts.first().map_or("", String::as_str),
             no_cache,
+            headers: &headers,
+            condition,
             max_bytes: self.settings.max_body_bytes,
             time,
         };
         let render = AssertUnwindSafe(self.renderer.render(request)).catch_unwind();
         match tokio::time::timeout(time, render).await {
-            Ok(Ok(Ok(rendered))) => Ok(Answer::Whole(rendered)),
+            Ok(Ok(Ok(rendered))) => Ok(Answer::Received(Received::Whole(rendered))),
             Ok(Ok(Err(RenderFailure::TooLarge { .. }))) => Ok(Answer::TooLarge),
             Ok(Ok(Err(failure))) => {
                 reached(Branch::RenderFailed);
@@ -68,10 +112,62 @@ impl Regenerator {
         }
     }
 
-    pub(super) fn judge_answer(&self, job: &Job<'_>, state: &PageState, rendered: Rendered) -> Verdict {
+    /// What becomes of the answer: the version to commit, with the body to upload for it.
+    pub(super) fn judge_answer(
+        &self,
+        job: &Job<'_>,
+        state: &PageState,
+        answer: Received,
+        info: &AnswerInfo,
+    ) -> Result<(Publication, Option<Artifact>), GateError> {
+        let page = job.resolved.page.logged();
+        let (status, verdict) = match answer {
+            Received::Whole(rendered) => (rendered.status, self.gate(job, state).judge(rendered)),
+            Received::NotModified(rendered) => match self.not_modified(job, state, &rendered, info) {
+                Ok(publication) => return Ok((publication, None)),
+                Err(verdict) => (rendered.status, *verdict),
+            },
+        };
+        match verdict {
+            Verdict::Store(storable) => Ok((self.publication(job, state, &storable, info), Some(storable.artifact))),
+            Verdict::Bypass(reason) => {
+                reached(Branch::AnswerBypassed);
+                let word = reason.as_str();
+                tracing::info!(%page, status, reason = word, "the origin's answer for {page} is not stored ({word}): readers are passed to the origin");
+                Ok((self.bypass_publication(job, state, reason, Some(status), info.source_ms), None))
+            }
+            Verdict::Failure(refusal) => {
+                reached(Branch::GateRefused);
+                tracing::warn!(%page, status, %refusal, "publish gate refused the render of {page}, nothing was published: {refusal}");
+                Err(refusal)
+            }
+        }
+    }
+
+    fn not_modified(
+        &self,
+        job: &Job<'_>,
+        state: &PageState,
+        answer: &Rendered,
+        info: &AnswerInfo,
+    ) -> Result<Publication, Box<Verdict>> {
+        // `render` asks about a published version only, so the last arm is an origin's defect.
+        let failure = Box::new(Verdict::Failure(GateError::Status { status: answer.status }));
+        let Some(published) = &state.meta else { return Err(failure) };
+        match self.gate(job, state).judge_not_modified(answer, published) {
+            NotModified::Keep { headers, sharing } => {
+                reached(Branch::AnswerNotModified);
+                self.unchanged_publication(job, state, published, headers, &sharing, info).ok_or(failure)
+            }
+            NotModified::Bypass(reason) => Err(Box::new(Verdict::Bypass(reason))),
+            NotModified::Unusable => Err(failure),
+        }
+    }
+
+    fn gate<'a>(&self, job: &'a Job<'_>, state: &PageState) -> Gate<'a> {
         let (page, route) = (&job.resolved.page, job.resolved.route);
         let previous = state.meta.as_ref();
-        let gate = Gate {
+        Gate {
             page: page.path(),
             rules: &route.gate,
             origin_rules: route.origin_rules,
@@ -82,23 +178,7 @@ impl Regenerator {
             previous_bytes: previous
                 .filter(|meta| meta.bypass.is_some() || meta.status == Some(200))
                 .and_then(|meta| meta.body_bytes),
-        };
-        let status = rendered.status;
-        let verdict = gate.judge(rendered);
-        match &verdict {
-            Verdict::Store(_) => {}
-            Verdict::Bypass(reason) => {
-                reached(Branch::AnswerBypassed);
-                let (page, reason) = (page.logged(), reason.as_str());
-                tracing::info!(%page, status, reason, "the origin's answer for {page} is not stored ({reason}): readers are passed to the origin");
-            }
-            Verdict::Failure(refusal) => {
-                reached(Branch::GateRefused);
-                let page = page.logged();
-                tracing::warn!(%page, status, %refusal, "publish gate refused the render of {page}, nothing was published: {refusal}");
-            }
         }
-        verdict
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) fn page() -> OriginRequest<'static> {
         path: "/products/42?color=red",
         host: "www.acme.example",
         headers: &[],
+        added: &[],
+        condition: None,
         max_bytes: 1 << 20,
         time: LONG,
     }
@@ -60,6 +62,7 @@ pub(crate) fn visit() -> PassRequest<'static> {
         scheme: "https",
         client: Some("198.51.100.7"),
         headers: HeaderMap::new(),
+        added: &[],
         body: Bytes::new(),
         time: LONG,
         upgrade: false,

@@ -8,10 +8,10 @@ mod rows;
 
 use everfresh_core::config::Config;
 use everfresh_core::domain::artifact::Rendered;
-use everfresh_core::domain::origin_response::OriginRules;
 use everfresh_core::domain::page_key::{CanonicalPath, NormalPath, Tenant};
 use everfresh_core::domain::publish_gate::{Gate, GateRules, Verdict};
 use everfresh_core::domain::request::{Handle, IdempotencyKey};
+use everfresh_core::domain::response_sharing::OriginRules;
 use everfresh_core::domain::tag::Tag;
 use everfresh_enqueue::Message;
 use everfresh_serve::http::conditional::{any_match, unmodified_since};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use everfresh_core::config::HttpOrigin;
 use everfresh_core::domain::artifact::Rendered;
-use everfresh_core::domain::origin_response::OriginRules;
 use everfresh_core::domain::page_key::{CanonicalPath, Tenant};
 use everfresh_core::domain::publish_gate::{Gate, GateRules, Verdict};
+use everfresh_core::domain::response_sharing::OriginRules;
 use everfresh_core::render::RenderFailure;
 use everfresh_origin::{OriginRequest, fetch_over};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -104,6 +104,8 @@ async fn fetch(response: &[u8]) -> Result<Rendered, RenderFailure> {
         path: "/products/1",
         host: "www.acme.example",
         headers: &[],
+        added: &[],
+        condition: None,
         max_bytes: MAX_BYTES,
         // Never reached: the connection always ends.
         time: Duration::from_secs(3600),

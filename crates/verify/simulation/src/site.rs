@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use everfresh_core::domain::artifact::Rendered;
+use everfresh_core::domain::validators::Condition;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use futures::future::BoxFuture;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -34,6 +36,9 @@ const STUBBORN: u8 = 100;
 
 /// Lifetime of a page in the cache in front of a site.
 const CACHED_S: u64 = 120;
+
+/// The same in a stubborn cache: time for more answers than a request is given.
+const STUBBORNLY_CACHED_S: u64 = 1_200;
 
 #[derive(Debug)]
 struct State {
@@ -107,7 +112,7 @@ impl State {
         let cached = self.rng.u8(0..100) < self.profile.cached && !obeys;
         if let Some((revision, read)) = self.cache.get(page).filter(|_| cached) {
             let age_s = read.elapsed().as_secs();
-            if age_s <= CACHED_S {
+            if age_s <= if self.profile.cached == STUBBORN { STUBBORNLY_CACHED_S } else { CACHED_S } {
                 let revision = *revision;
                 *self.faults.entry(RunFault::OriginCache).or_default() += 1;
                 return (revision, Some(age_s));
@@ -129,6 +134,10 @@ pub fn read(body: &str) -> Option<(&str, u64)> {
     let inner = body.strip_prefix("<html>")?.strip_suffix("</html>")?;
     let (page, revision) = inner.split_once(" revision ")?;
     Some((page, revision.parse().ok()?))
+}
+
+fn etag(body: &str) -> String {
+    format!("\"{}\"", body.replace(['<', '>', ' '], "-"))
 }
 
 enum RenderFault {
@@ -205,9 +214,14 @@ impl Renderer for Sites {
             if matches!(fault, RenderFault::Private) {
                 headers.push(("cache-control".to_owned(), "private".to_owned()));
             }
+            headers.push(("etag".to_owned(), etag(&content)));
             headers.extend(age_s.map(|age_s| ("age".to_owned(), age_s.to_string())));
             if let Some(age_s) = age_s.filter(|_| stubborn && !matches!(fault, RenderFault::Private)) {
                 headers.push(("cache-control".to_owned(), format!("max-age={}", age_s + 5)));
+            }
+            let known = request.condition == Some(Condition::IfNoneMatch(&etag(&content)));
+            if status == 200 && known && !content.is_empty() {
+                return Ok(Rendered { status: 304, headers, body: Bytes::new(), declared_bytes: None });
             }
             Ok(Rendered { status, headers, body: content.into_bytes().into(), declared_bytes: None })
         })

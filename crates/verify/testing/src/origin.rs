@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use everfresh_core::domain::artifact::Rendered;
+use everfresh_core::domain::validators::Condition;
 use everfresh_core::render::{RenderFailure, RenderRequest, Renderer};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
@@ -17,6 +19,7 @@ pub struct Origin {
     renders: Arc<AtomicU64>,
     /// Faults of single pages, which override the fault of the site.
     broken: Arc<Mutex<BTreeMap<String, OriginFault>>>,
+    conditions: Arc<Mutex<Vec<Option<String>>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -91,6 +94,11 @@ impl Origin {
         self.renders.load(Ordering::Relaxed)
     }
 
+    /// The condition of each render so far.
+    pub fn conditions(&self) -> Vec<Option<String>> {
+        self.conditions.lock().unwrap().clone()
+    }
+
     /// Sets the content of every page.
     pub fn content(&self, content: &str) {
         self.site.lock().unwrap().content = content.to_owned();
@@ -121,7 +129,8 @@ impl Origin {
         self.broken.lock().unwrap().insert(path.to_owned(), breaks);
     }
 
-    /// Sets the response of every page.
+    /// Sets the response of every page. With an `etag` or a `last-modified`, a request whose
+    /// condition has that value is answered 304.
     pub fn answers(&self, status: u16, headers: &[(&str, &str)], content: &str) {
         let mut site = self.site.lock().unwrap();
         site.status = status;
@@ -139,6 +148,8 @@ impl Renderer for Origin {
     fn render<'a>(&'a self, request: RenderRequest<'a>) -> BoxFuture<'a, Result<Rendered, RenderFailure>> {
         Box::pin(async move {
             let number = self.renders.fetch_add(1, Ordering::Relaxed);
+            let condition = request.condition.map(|condition| condition.header().1.to_owned());
+            self.conditions.lock().unwrap().push(condition);
             // The source is read when the render begins; later changes are not in it.
             let mut site = self.site.lock().unwrap().clone();
             if site.numbered {
@@ -157,6 +168,14 @@ impl Renderer for Origin {
                 OriginFault::Forbidden => return Err(RenderFailure::Forbidden("a private address".to_owned())),
                 OriginFault::Panics => panic!("renderer bug on {}", request.page),
                 OriginFault::Hangs => std::future::pending().await,
+            }
+            let condition = request.condition.map(Condition::header);
+            let validator = condition.map(|(name, value)| {
+                let name = if name == "if-none-match" { "etag" } else { "last-modified" };
+                (name.to_owned(), value.to_owned())
+            });
+            if validator.is_some_and(|validator| site.headers.contains(&validator)) {
+                return Ok(Rendered { status: 304, headers: site.headers, body: Bytes::new(), declared_bytes: None });
             }
             Ok(Rendered {
                 status: site.status,

@@ -1,5 +1,6 @@
 //! Notifications of published versions.
 
+use everfresh_core::domain::page::PendingNotification;
 use everfresh_core::domain::version::Version;
 use serde_json::Value;
 
@@ -127,7 +128,7 @@ impl Checker {
         let state = self.state();
         let (_, pk) = self.pages.all().find(|(name, _)| *name == page)?;
         let mark = &state.partitions.get(pk)?.get("META")?["pending_notification"];
-        mark.is_object().then(|| mark["S"].as_str().unwrap_or_default().to_owned())
+        mark.is_object().then(|| PendingNotification::parse(mark["S"].as_str().unwrap_or_default()).key)
     }
 
     /// Subscribers received that version or a later one, and the CDN its invalidation.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use everfresh_core::domain::validators::Condition;
 use everfresh_core::render::RenderRequest;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ pub(super) fn of(request: &RenderRequest<'_>, now_ms: u64) -> Value {
         "routeKey": "$default",
         "rawPath": path,
         "rawQueryString": query,
-        "headers": headers(host, request.no_cache),
+        "headers": headers(request),
         "requestContext": {
             "accountId": "anonymous",
             "apiId": "everfresh",
@@ -46,7 +47,8 @@ pub(super) fn of(request: &RenderRequest<'_>, now_ms: u64) -> Value {
     event
 }
 
-fn headers(host: &str, no_cache: bool) -> BTreeMap<&str, &str> {
+fn headers<'a>(request: &RenderRequest<'a>) -> BTreeMap<&'a str, &'a str> {
+    let host = request.host;
     let mut headers = BTreeMap::from([
         ("accept", "text/html,*/*;q=0.8"),
         // A compressed body would be stored compressed, and not every client can decompress it.
@@ -57,7 +59,9 @@ fn headers(host: &str, no_cache: bool) -> BTreeMap<&str, &str> {
         ("x-forwarded-port", "443"),
         ("x-forwarded-proto", "https"),
     ]);
-    if no_cache {
+    headers.extend(request.headers.iter().copied());
+    headers.extend(request.condition.map(Condition::header));
+    if request.no_cache {
         // As to an HTTP origin, for caches of the framework.
         headers.extend([("cache-control", "no-cache"), ("pragma", "no-cache")]);
     }

@@ -12,6 +12,8 @@ const LONGEST_RETRY_MS: u64 = 900_000;
 /// Pause after an answer with which a cache has begun to renew itself.
 const STALE_RETRY_MS: u64 = 2_000;
 
+const TOO_MANY_REQUESTS_MS: u64 = 60_000;
+
 /// How often a response may be too old before the request goes to the dead-letter queue.
 pub const MAX_STALE_RESPONSES: u32 = 10;
 
@@ -64,9 +66,12 @@ fn retry_ms(rendered: &Rendered, age_s: u64, not_before_ms: u64, now_ms: u64, st
     now_ms.saturating_add(wait_ms).max(soonest_ms)
 }
 
-/// For how long the origin wants to be left alone, by its `Retry-After`.
+/// For how long the origin wants to be left alone, by its `Retry-After`. After a 429 at least a
+/// minute: its limit is for all pages, and those that wait would use up their attempts in turn.
 pub fn retry_after_ms(rendered: &Rendered) -> Option<u64> {
-    list(rendered, "retry-after").find_map(number).map(|seconds| seconds.saturating_mul(1000).min(LONGEST_RETRY_MS))
+    let said = list(rendered, "retry-after").find_map(number);
+    let said_ms = said.map(|seconds| seconds.saturating_mul(1000).min(LONGEST_RETRY_MS));
+    said_ms.max((rendered.status == 429).then_some(TOO_MANY_REQUESTS_MS))
 }
 
 /// How old the response is, in seconds; zero if it was made now.

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::domain::artifact::Rendered;
 use crate::domain::bypass::BypassReason;
 use crate::domain::cache_control::{self, Directive, Syntax};
+use crate::domain::page::Meta;
 use crate::domain::tag::Tag;
 
 /// What a route makes of the origin's headers.
@@ -53,6 +54,25 @@ pub struct Sharing {
     /// Each once; at most [`MAX_ORIGIN_TAGS`].
     pub tags: Vec<Tag>,
 }
+
+impl Sharing {
+    /// What a 304 says, and what it leaves unsaid as the `published` version has it.
+    pub fn or_known(self, answer: &Rendered, published: &Meta) -> Self {
+        let says = |names: &[&str]| names.iter().any(|name| values(answer, name).next().is_some());
+        let tags = if says(&TAG_HEADERS) { self.tags } else { published.tags.clone() };
+        if says(&TARGETED) || says(&["cache-control", "expires"]) {
+            return Self { tags, ..self };
+        }
+        Self {
+            fresh_s: published.validators.as_ref().and_then(|known| known.fresh_s),
+            stale_s: published.max_stale_seconds,
+            must_revalidate: published.must_revalidate,
+            tags,
+        }
+    }
+}
+
+const TAG_HEADERS: [&str; 3] = ["cache-tag", "surrogate-key", "cache-groups"];
 
 /// Tags that are read from one answer. Others are ignored.
 pub const MAX_ORIGIN_TAGS: usize = 49;
@@ -213,5 +233,5 @@ fn list<'r>(rendered: &'r Rendered, name: &'r str) -> impl Iterator<Item = &'r s
 }
 
 #[cfg(test)]
-#[path = "origin_response_tests.rs"]
+#[path = "response_sharing_tests.rs"]
 mod tests;
