@@ -58,17 +58,20 @@ impl Artifact {
         Digest::of(&self.body)
     }
 
-    /// Digest of status, body and the [content headers](headers::CONTENT). Equal digests: the
-    /// content did not change.
     pub fn artifact_digest(&self) -> Digest {
-        let content = || headers::content(&self.headers);
-        let mut list =
-            FieldDigest::new("everfresh-artifact").number(u64::from(self.status)).number(content().count() as u64);
-        for (name, value) in content() {
-            list = list.field(name.as_bytes()).field(value.as_bytes());
-        }
-        list.field(&self.body).finish()
+        artifact_digest(self.status, &self.headers, self.body_digest())
     }
+}
+
+/// Digest of status, body and the [content headers](headers::CONTENT). Equal digests: the content did
+/// not change.
+pub fn artifact_digest(status: u16, stored: &[(String, String)], body_digest: Digest) -> Digest {
+    let content = || headers::content(stored);
+    let mut list = FieldDigest::new("everfresh-artifact").number(u64::from(status)).number(content().count() as u64);
+    for (name, value) in content() {
+        list = list.field(name.as_bytes()).field(value.as_bytes());
+    }
+    list.field(body_digest.to_string().as_bytes()).finish()
 }
 
 /// The strong ETag of a body: its digest in quotes.

@@ -92,13 +92,9 @@ impl Life {
 /// What becomes of a 304.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotModified {
-    Keep {
-        headers: Vec<(String, String)>,
-        sharing: Sharing,
-    },
+    Keep { headers: Vec<(String, String)>, sharing: Sharing },
     Bypass(BypassReason),
-    /// It changes headers that are part of the content: only a whole answer can be published.
-    Unusable,
+    Failure(GateError),
 }
 
 /// Why a response leaves everything as it is.
@@ -199,11 +195,8 @@ impl Gate<'_> {
             Err(reason) => return NotModified::Bypass(reason),
         };
         match headers::updated(&published.headers, &answer.headers) {
-            Ok(updated) if headers::content(&updated).eq(headers::content(&published.headers)) => {
-                let sharing = sharing.or_known(answer, published);
-                NotModified::Keep { headers: updated, sharing }
-            }
-            Ok(_) | Err(_) => NotModified::Unusable,
+            Ok(headers) => NotModified::Keep { headers, sharing: sharing.or_known(answer, published) },
+            Err(error) => NotModified::Failure(error.into()),
         }
     }
 

@@ -74,9 +74,15 @@ pub fn retry_after_ms(rendered: &Rendered) -> Option<u64> {
     said_ms.max((rendered.status == 429).then_some(TOO_MANY_REQUESTS_MS))
 }
 
-/// How old the response is, in seconds; zero if it was made now.
+/// How old the response is, in seconds; zero if it was made now. With an `Age` that is no number its
+/// lifetime may be over.
 pub fn age_seconds(rendered: &Rendered) -> u64 {
-    list(rendered, "age").filter_map(number).max().unwrap_or(0)
+    let mut ages = list(rendered, "age").map(number);
+    match (ages.next(), ages.next()) {
+        (None, _) => 0,
+        (Some(age), None) => age.unwrap_or(u64::MAX),
+        (Some(_), Some(_)) => u64::MAX,
+    }
 }
 
 /// The greatest `Age` of the response, or what its framework's own cache says. A value that is no
@@ -145,6 +151,16 @@ mod tests {
         assert_eq!(judged(&[("cache-control", "s-maxage=60")], u64::MAX), Made::Now);
         for age in ["", "-1", "soon", "1.5", "+3", "0x10"] {
             assert_eq!(judged(&[("age", age)], u64::MAX), Made::Now, "{age:?}");
+        }
+    }
+
+    #[test]
+    fn age_that_is_no_number_is_beyond_any_lifetime() {
+        assert_eq!(age_seconds(&answer(&[])), 0);
+        assert_eq!(age_seconds(&answer(&[("Age", "7")])), 7);
+        for ages in [&["abc"][..], &["-1"], &["7.0"], &["0, 0"], &["7", "0"]] {
+            let headers: Vec<_> = ages.iter().map(|age| ("age", *age)).collect();
+            assert_eq!(age_seconds(&answer(&headers)), u64::MAX, "{ages:?}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::notify::News;
 use super::{Job, PageState, Regenerator};
 use crate::branches::{Branch, reached};
 use crate::config::{MAX_TAGS, Resolved, TenantConfig, jittered};
-use crate::domain::artifact::{Artifact, Rendered, etag, locate, object_key};
+use crate::domain::artifact::{Artifact, Rendered, artifact_digest, etag, locate, object_key};
 use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::{Digest, FieldDigest};
 use crate::domain::page::Meta;
@@ -45,8 +45,8 @@ impl Regenerator {
         self.stored(job, state, content, &storable.sharing, storable.life, answer, same)
     }
 
-    /// The version of a 304: `published` once more, with the answer's headers.
-    pub(super) fn unchanged_publication(
+    /// The version of a 304: the published body once more, with the answer's headers.
+    pub(super) fn renewed_publication(
         &self,
         job: &Job<'_>,
         state: &PageState,
@@ -55,17 +55,14 @@ impl Regenerator {
         sharing: &Sharing,
         answer: &AnswerInfo,
     ) -> Option<Publication> {
-        let content = Content {
-            status: published.status?,
-            headers,
-            body_digest: published.body_digest?,
-            artifact_digest: published.artifact_digest?,
-            body_bytes: published.body_bytes?,
-        };
+        let (status, body_digest) = (published.status?, published.body_digest?);
+        let artifact_digest = artifact_digest(status, &headers, body_digest);
+        let body_bytes = published.body_bytes?;
+        let content = Content { status, headers, body_digest, artifact_digest, body_bytes };
         Some(self.stored(job, state, content, sharing, Life::Route, answer, Some(published)))
     }
 
-    /// `same` is the published version, if it has this very content.
+    /// `body_of` is the published version, if it has this very body.
     #[expect(clippy::too_many_arguments, reason = "each is a fact of its own about one answer")]
     fn stored(
         &self,
@@ -75,17 +72,19 @@ impl Regenerator {
         sharing: &Sharing,
         life: Life,
         answer: &AnswerInfo,
-        same: Option<&Meta>,
+        body_of: Option<&Meta>,
     ) -> Publication {
         let Resolved { page, route, tags } = job.resolved;
+        // Other content headers make another version, of the same object.
+        let same = body_of.filter(|meta| meta.artifact_digest == Some(content.artifact_digest));
         let seen = Seen::of_page(state);
         let version = seen.next_version(answer.source_ms, random::number());
         let generated_at = seconds::floor(self.now_ms());
         let own_row = (route.history > 0).then(|| version.sk());
         let life_s = life_seconds(life, sharing, route.revalidate.seconds(), answer.age_s);
-        let s3_key = same.map_or_else(|| object_key(page, &version), |meta| meta.s3_key.clone());
+        let s3_key = body_of.map_or_else(|| object_key(page, &version), |meta| meta.s3_key.clone());
         let meta = Meta {
-            validators: answer.validators(content.status, sharing, self.validators_of(job, &s3_key), same),
+            validators: answer.validators(content.status, sharing, self.validators_of(job, &s3_key), body_of),
             s3_key,
             generated_at,
             revalidate_seconds: jittered(life_s, page.hash(), &version),
@@ -242,8 +241,8 @@ pub(super) struct AnswerInfo {
 }
 
 impl AnswerInfo {
-    fn validators(&self, status: u16, sharing: &Sharing, of: Digest, same: Option<&Meta>) -> Option<Validators> {
-        match (self.head.status, same.and_then(|meta| meta.validators.as_ref())) {
+    fn validators(&self, status: u16, sharing: &Sharing, of: Digest, body_of: Option<&Meta>) -> Option<Validators> {
+        match (self.head.status, body_of.and_then(|meta| meta.validators.as_ref())) {
             (304, Some(known)) => Some(known.renewed_by(&self.head, sharing.fresh_s)),
             _ if status == 200 => Validators::of_response(&self.head, sharing.fresh_s, of),
             _ => None,

@@ -13,7 +13,6 @@ use crate::domain::outcome::ErrorClass;
 use crate::domain::page::Meta;
 use crate::domain::publish_gate::{Gate, GateError, NotModified, Verdict};
 use crate::domain::scrub;
-use crate::domain::validators::Condition;
 use crate::render::{RenderFailure, RenderRequest};
 
 /// What the origin answered.
@@ -39,32 +38,10 @@ impl Received {
 }
 
 impl Regenerator {
-    /// Renders within the deadline, or asks whether the published page is still the same. A 304 with
-    /// which it cannot be published again is followed by a render without condition.
+    /// Renders within the deadline, or asks whether the published page is still the same. A panic of
+    /// the renderer is a failure of this page alone.
     pub(super) async fn render(&self, job: &Job<'_>, state: &PageState, no_cache: bool) -> Result<Answer, ErrorClass> {
-        let Some((condition, published)) = self.condition(job, state, no_cache).zip(state.meta.as_ref()) else {
-            return self.render_once(job, no_cache, None).await;
-        };
-        match self.render_once(job, no_cache, Some(condition)).await? {
-            Answer::Received(Received::Whole(rendered)) if rendered.status == 304 => {
-                match self.gate(job, state).judge_not_modified(&rendered, published) {
-                    NotModified::Unusable => self.render_once(job, no_cache, None).await,
-                    NotModified::Keep { .. } | NotModified::Bypass(_) => {
-                        Ok(Answer::Received(Received::NotModified(rendered)))
-                    }
-                }
-            }
-            answer @ (Answer::Received(_) | Answer::TooLarge) => Ok(answer),
-        }
-    }
-
-    /// A panic of the renderer is a failure of this page alone.
-    async fn render_once(
-        &self,
-        job: &Job<'_>,
-        no_cache: bool,
-        condition: Option<Condition<'_>>,
-    ) -> Result<Answer, ErrorClass> {
+        let condition = self.condition(job, state, no_cache);
         let page = &job.resolved.page;
         let time = Duration::from_millis(self.render_time_ms(job));
         let headers: Vec<_> = job.tenant.headers_of_render().collect();
@@ -80,7 +57,10 @@ impl Regenerator {
         };
         let render = AssertUnwindSafe(self.renderer.render(request)).catch_unwind();
         match tokio::time::timeout(time, render).await {
-            Ok(Ok(Ok(rendered))) => Ok(Answer::Received(Received::Whole(rendered))),
+            Ok(Ok(Ok(rendered))) => Ok(Answer::Received(match (condition, rendered.status) {
+                (Some(_), 304) => Received::NotModified(rendered),
+                _ => Received::Whole(rendered),
+            })),
             Ok(Ok(Err(RenderFailure::TooLarge { .. }))) => Ok(Answer::TooLarge),
             Ok(Ok(Err(failure))) => {
                 reached(Branch::RenderFailed);
@@ -157,10 +137,10 @@ impl Regenerator {
         match self.gate(job, state).judge_not_modified(answer, published) {
             NotModified::Keep { headers, sharing } => {
                 reached(Branch::AnswerNotModified);
-                self.unchanged_publication(job, state, published, headers, &sharing, info).ok_or(failure)
+                self.renewed_publication(job, state, published, headers, &sharing, info).ok_or(failure)
             }
             NotModified::Bypass(reason) => Err(Box::new(Verdict::Bypass(reason))),
-            NotModified::Unusable => Err(failure),
+            NotModified::Failure(error) => Err(Box::new(Verdict::Failure(error))),
         }
     }
 
