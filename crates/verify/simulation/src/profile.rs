@@ -112,7 +112,7 @@ impl Profile {
             site: SiteProfile {
                 failing: if crowded { [60, 400][rng.usize(0..2)] } else { [0, 60, 400][rng.usize(0..3)] },
                 slowest_ms: [50, 2_000, 15_000, 20_000, 45_000][rng.usize(0..5)],
-                cached: [0, 0, 0, 0, 70, 70, 100][rng.usize(0..7)],
+                cached: [0, 0, 0, 70, 70, 100, 100][rng.usize(0..7)],
             },
             rates: rates(rng),
             bursts: if rng.bool() { BURSTS[rng.usize(0..BURSTS.len())] } else { &[] },
@@ -165,12 +165,12 @@ fn ladder(rng: &mut fastrand::Rng) -> Ladder {
         ..Ladder::default()
     };
     let short = Ladder { render_deadline_ms: 16_000, function_timeout_ms: 20_000, claim_expiry_ms: 22_000, ..usual };
-    match rng.u8(0..12) {
+    match rng.u8(0..13) {
         0 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..usual },
         1 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..short },
         2 => short,
-        3..6 => Ladder { lease_ms: 60_000, renew_interval_ms: 20_000, ..short },
-        6..10 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
+        3..7 => Ladder { lease_ms: 60_000, renew_interval_ms: 20_000, ..short },
+        7..11 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
         _ => usual,
     }
 }
