@@ -1,6 +1,8 @@
 //! The S3 side of Everfresh: bodies under keys that are never overwritten and never shared between
 //! attempts (I4).
 
+pub mod removal;
+
 use std::time::Duration;
 
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};

@@ -72,6 +72,8 @@ branches! {
     BodyLost = "body-lost",
     /// The page is pinned.
     Pinned = "pinned",
+    /// An operator has paused regeneration.
+    Paused = "paused",
     /// A newer deployment published the page.
     OlderDeploy = "older-deploy",
     /// Another worker holds the lease.

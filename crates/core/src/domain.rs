@@ -24,6 +24,7 @@
 //! | [`origin_address`] | which network addresses an origin may have |
 //! | [`response_age`] | whether a response was made now, or came out of a cache |
 //! | [`outcome`], [`disposition`] | the result of a message, and what is done with it on the queue |
+//! | [`retention`] | what a page no longer needs |
 //! | [`scrub`] | what of a page, a key or any text may be logged |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
 
@@ -51,6 +52,7 @@ pub mod request;
 pub mod request_events;
 pub mod response_age;
 pub mod response_sharing;
+pub mod retention;
 pub mod scrub;
 pub mod seconds;
 pub mod tag;

@@ -7,7 +7,7 @@
 //! | [`domain`] | what a page is, when it is fresh, when a request is covered: pure, no clock, no I/O |
 //! | [`config`] | `everfresh.toml`, from a message to a request, and the ladder of timeouts |
 //! | [`regenerate`] | the protocol: from a request to a published page |
-//! | [`ledger`] | the DynamoDB side: claim, acquire, renew, commit, fail, invalidate, pin, roll back, purge |
+//! | [`ledger`] | the DynamoDB side: claim, acquire, renew, commit, fail, invalidate, pin, roll back, purge, list, tidy |
 //! | [`artifacts`] | the S3 side: upload, download |
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, timeouts, retries, endpoint |
 //! | [`aws_error`] | an AWS SDK's error as the source of one of ours |
@@ -15,6 +15,7 @@
 //! | [`branches`] | the protocol's branches by name, for a simulation to count |
 //! | [`clock`] | the one source of wall-clock time; a test can hold it still or skew it |
 //! | [`logs`] | JSON lines in Lambda, readable lines in a terminal |
+//! | [`maintenance`] | the sweep: removes what pages no longer need |
 //! | [`metrics`] | every metric by its name, in the embedded metric format |
 //! | [`notifier`] | CloudFront, EventBridge and SNS, after a page is published |
 //! | [`random`] | random tokens and ids that no other process draws |
@@ -29,8 +30,8 @@
 //! - **I1** No request is lost. When a `changed` request is acked, a render that began after it was
 //!   sent is published, or the page is pinned and records the request, or the request is in the
 //!   dead-letter queue; all this up to ε of AWS's time. When a request by tag is acked, the tag's
-//!   watermark is written. `expired` and `prewarm` may also be acked while the page cools down or
-//!   is pinned, or if a cache at the origin has only older content.
+//!   watermark is written. `expired` and `prewarm` may also be acked while the page cools down, is
+//!   paused or pinned, or if a cache at the origin has only older content.
 //! - **I2** A page's commits form one line: each replaces exactly the row it saw. Version ids grow
 //!   along it, except across a foreign row.
 //! - **I3** A request leads to at most one commit, as long as its record lives.
@@ -51,6 +52,7 @@ pub mod domain;
 pub mod environment;
 pub mod ledger;
 pub mod logs;
+pub mod maintenance;
 pub mod metrics;
 pub mod notifier;
 pub mod random;

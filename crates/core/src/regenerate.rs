@@ -44,7 +44,7 @@ use crate::domain::seconds;
 use crate::ledger::RowError;
 use crate::ledger::epoch_cache::Epochs;
 use crate::ledger::{
-    Acquire, ClaimOutcome, ClaimTerms, Commit, Ledger, LedgerError, PageState, Publication, Rights,
+    Acquire, ClaimOutcome, ClaimTerms, Commit, KnownPauses, Ledger, LedgerError, PageState, Publication, Rights,
     WITHDRAWAL_WINDOW_MS,
 };
 use crate::notifier::Notifier;
@@ -58,6 +58,7 @@ pub struct Regenerator {
     pub notifier: Notifier,
     pub settings: Settings,
     epochs: Epochs,
+    pauses: KnownPauses,
     notify_backoff: NotifyBackoff,
 }
 
@@ -146,6 +147,7 @@ impl Regenerator {
             notifier: Notifier::default(),
             settings,
             epochs: Epochs::default(),
+            pauses: KnownPauses::default(),
             notify_backoff: NotifyBackoff::default(),
         }
     }

@@ -1,7 +1,9 @@
 //! Creates the table, bucket and queues of a deployment, with the settings that affect behaviour.
 
+use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveSpecification,
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType, TimeToLiveSpecification,
 };
 use aws_sdk_sqs::types::QueueAttributeName;
 use everfresh_core::clients::Clients;
@@ -73,6 +75,9 @@ async fn table(clients: &Clients) -> Result<(), ProvisionError> {
         .key_schema(key("sk", KeyType::Range).map_err(&invalid)?)
         .attribute_definitions(string("pk").map_err(&invalid)?)
         .attribute_definitions(string("sk").map_err(&invalid)?)
+        .attribute_definitions(string("tenant").map_err(&invalid)?)
+        .attribute_definitions(string("path").map_err(&invalid)?)
+        .global_secondary_indexes(listing().map_err(&invalid)?)
         .send()
         .await;
     match created {
@@ -90,6 +95,17 @@ async fn table(clients: &Clients) -> Result<(), ProvisionError> {
         .await
         .map_err(failure("the DynamoDB table's TTL"))?;
     Ok(())
+}
+
+/// A tenant's pages, as in the template.
+fn listing() -> Result<GlobalSecondaryIndex, BuildError> {
+    let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
+    GlobalSecondaryIndex::builder()
+        .index_name("listing")
+        .key_schema(key("tenant", KeyType::Hash)?)
+        .key_schema(key("path", KeyType::Range)?)
+        .projection(Projection::builder().projection_type(ProjectionType::KeysOnly).build())
+        .build()
 }
 
 async fn bucket(clients: &Clients) -> Result<(), ProvisionError> {

@@ -109,8 +109,9 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
 fn ends_message(outcome: &Outcome, record: &Record<'_>) -> bool {
     let page_waits = matches!(
         outcome,
-        Outcome::Busy { why: Busy::Cooldown { .. } | Busy::OriginStale { .. } | Busy::Withdrawals { .. } }
-            | Outcome::Failed { nothing_published: true, .. }
+        Outcome::Busy {
+            why: Busy::Cooldown { .. } | Busy::OriginStale { .. } | Busy::Withdrawals { .. } | Busy::Paused
+        } | Outcome::Failed { nothing_published: true, .. }
     );
     let acked = !is_changed(record) && page_waits;
     acked || matches!(outcome, Outcome::Failed { class, .. } if !class.retryable())

@@ -94,6 +94,7 @@ fn detail(outcome: &Outcome) -> Option<&'static str> {
             Busy::OriginStale { .. } => "origin_stale",
             Busy::Withdrawals { .. } => "too_many_withdrawals",
             Busy::NotificationPending { .. } => "notification_pending",
+            Busy::Paused => "paused",
             Busy::Unavailable => "unavailable",
         }),
         Outcome::Failed { class, .. } => Some(class.as_str()),

@@ -16,6 +16,9 @@ pub const MAX_TAGS: usize = 49;
 /// The most versions a route may keep.
 pub const MAX_HISTORY: u32 = 1000;
 
+/// The shortest `history_age` and `expire_after`.
+const LEAST_KEPT_SECONDS: u64 = 3_600;
+
 /// The most headers of `pass_when`.
 const MAX_PASS_WHEN: usize = 32;
 
@@ -32,6 +35,11 @@ pub struct Route {
     pub tags: Vec<TagTemplate>,
     /// Versions that are kept for rollback; with 0 only the published one.
     pub history: u32,
+    /// How long a kept version stays; without limit if not set. The published one always does.
+    pub history_age: Option<Duration>,
+    /// How long after its life and its time stale a page that is not read any more is kept; for ever
+    /// if not set.
+    pub expire_after: Option<Duration>,
     /// Requirements on a body to be published.
     pub gate: GateRules,
     /// How the origin's headers are read.
@@ -99,6 +107,8 @@ pub(super) struct RouteFile {
     query: Option<Vec<String>>,
     tags: Option<Vec<TagTemplate>>,
     history: Option<u32>,
+    history_age: Option<Duration>,
+    expire_after: Option<Duration>,
     gate: Option<GateRules>,
     cookies: Option<CookieRule>,
     cache_control: Option<CacheControlRule>,
@@ -136,6 +146,8 @@ fn entry(at: &str, file: RouteFile) -> Result<Entry, ConfigError> {
         ("query", file.query.is_some()),
         ("tags", file.tags.is_some()),
         ("history", file.history.is_some()),
+        ("history_age", file.history_age.is_some()),
+        ("expire_after", file.expire_after.is_some()),
         ("gate", file.gate.is_some()),
         ("cookies", file.cookies.is_some()),
         ("cache_control", file.cache_control.is_some()),
@@ -158,6 +170,8 @@ fn page(at: &str, file: RouteFile) -> Result<Route, ConfigError> {
         query: file.query.unwrap_or_default(),
         tags: file.tags.unwrap_or_default(),
         history: file.history.unwrap_or_default(),
+        history_age: file.history_age,
+        expire_after: file.expire_after,
         gate: file.gate.unwrap_or_default(),
         origin_rules: OriginRules {
             cookies: file.cookies.unwrap_or_default(),
@@ -197,6 +211,12 @@ fn check(at: &str, route: &Route) -> Result<(), ConfigError> {
     }
     if route.history > MAX_HISTORY {
         return Err(wrong(format!("{at}.history"), format!("must be 0 to {MAX_HISTORY}")));
+    }
+    for (field, age) in [("history_age", route.history_age), ("expire_after", route.expire_after)] {
+        if age.is_some_and(|age| age.seconds() < LEAST_KEPT_SECONDS) {
+            let problem = "must be at least \"1h\": younger ones may belong to a render in flight";
+            return Err(wrong(format!("{at}.{field}"), problem));
+        }
     }
     if route.gate.max_shrink.is_some_and(|part| !(0.0..=1.0).contains(&part)) {
         let problem = "must be 0.0 to 1.0: the part of the page that may vanish";

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | Committed, Unchanged, Bypassed, AlreadyCovered, Replayed | Ack |
 //! | Pinned | Ack; for `changed` only once HEALTH says that a change is waiting, else Retry |
+//! | Busy: paused | `changed` and `prewarm` Retry, ever more rarely; `expired` Ack |
 //! | Busy: cooldown, too many withdrawals, or a stale response of the origin's cache | `changed` Retry when it ends; `expired` and `prewarm` Ack |
 //! | Failed, where nothing is published | `changed` and `prewarm` Retry; `expired` Ack: readers enqueue it again |
 //! | Busy: anything else, TooClose, Superseded, Failed | Retry |
@@ -108,6 +109,11 @@ fn busy(why: Busy, reason: Reason, delivery: &Delivery) -> Disposition {
             Reason::Changed => delivery.retry_after(until_ms),
             Reason::Expired | Reason::Prewarm => Disposition::Ack,
         },
+        Busy::Paused => match reason {
+            Reason::Changed | Reason::Prewarm => delivery.retry_while_paused(),
+            // Readers will enqueue it again.
+            Reason::Expired => Disposition::Ack,
+        },
         Busy::LostLease | Busy::NoTime => delivery.retry_soon(SECOND, 30 * SECOND),
         Busy::OtherPage | Busy::OlderDeploy | Busy::NotificationPending { .. } | Busy::Unavailable => {
             delivery.retry_soon(5 * SECOND, 15 * MINUTE)
@@ -119,6 +125,15 @@ impl Delivery {
     /// The moment from which a message that still waits is rejected.
     pub fn give_up_ms(&self) -> u64 {
         self.sent_ms.saturating_add(RETENTION_MS - RETENTION_MARGIN_MS)
+    }
+
+    /// Redelivery after an eighth of the time since the message was sent, so that a pause of any
+    /// length costs fewer deliveries than the queue allows: eighty in thirteen days.
+    fn retry_while_paused(&self) -> Disposition {
+        let waited_ms = self.now_ms.saturating_sub(self.sent_ms);
+        let wait = (waited_ms / 8).max(MINUTE);
+        let spread = u64::from(self.jitter) % (wait / 8 + 1);
+        self.retry_at(self.now_ms.saturating_add(wait + spread))
     }
 
     /// Redelivery after `first_ms`, doubling with each delivery up to `most_ms`, spread by a

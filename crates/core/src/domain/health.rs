@@ -1,5 +1,7 @@
 //! Failures, pin and path invalidation of a page.
 
+use crate::domain::outcome::ErrorClass;
+
 /// State of a page that other writers of META must not erase: row `HEALTH`. The default is a page
 /// without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +16,15 @@ pub struct Health {
     pub wanted_at_ms: Option<u64>,
     /// When the page was last invalidated by path.
     pub path_watermark_ms: Option<u64>,
+    /// The last of the failures, until a success.
+    pub last_failure: Option<LastFailure>,
+}
+
+/// Why an attempt failed, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastFailure {
+    pub class: ErrorClass,
+    pub at_ms: u64,
 }
 
 /// Cooldown after the first failure; it doubles with each further one.
@@ -86,6 +97,7 @@ mod tests {
                 wanted_at_ms: Some(2),
                 path_watermark_ms: Some(3),
                 next_attempt_ms: None,
+                last_failure: None,
             };
             let after = before.clone().after_failure(now_ms, None, jitter);
             prop_assert!(after.next_attempt_ms.unwrap() > now_ms || now_ms > u64::MAX - 5_000);

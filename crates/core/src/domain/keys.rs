@@ -12,6 +12,8 @@
 //! | | `REQ#<idempotency key>` | record of a request by tag |
 //! | | `WITHDRAWN#<ten minutes>` | number of pages that the origin took down in that time |
 //! | `NONCE#<key id>` | nonce | spent nonce of a signed request |
+//! | `CONTROL` | `PAUSE`, `PAUSE#<tenant>` | regeneration is paused, of all tenants or of one |
+//! | | `SWEEP#<tenant>` | how far the sweep of a tenant's objects has come |
 //!
 //! # Partition key of a page
 //!
@@ -38,7 +40,24 @@ pub(crate) const META: &str = "META";
 pub(crate) const EPOCH: &str = "EPOCH";
 
 pub(super) const PREFIX: &str = "PREFIX#";
-const VERSION: &str = "VER#";
+pub(crate) const VERSION: &str = "VER#";
+pub(crate) const REQUEST: &str = "REQ#";
+
+/// Partition of what operators switch.
+pub(crate) const CONTROL: &str = "CONTROL";
+
+/// Sort key of the pause of all tenants, and beginning of that of one.
+pub(crate) const PAUSE: &str = "PAUSE";
+
+/// Sort key of the pause of one tenant.
+pub(crate) fn pause_sk(tenant: &Tenant) -> String {
+    format!("{PAUSE}#{tenant}")
+}
+
+/// Sort key of how far the sweep of a tenant's objects has come.
+pub(crate) fn sweep_sk(tenant: &Tenant) -> String {
+    format!("SWEEP#{tenant}")
+}
 
 /// Sort key of the count of withdrawals in the ten minutes that begin at `from_ms`.
 pub(crate) fn withdrawn_sk(from_ms: u64) -> String {
@@ -53,7 +72,7 @@ pub(crate) fn nonce_pk(key_id: &str) -> String {
 
 /// Sort key of a request's record.
 pub(crate) fn req_sk(key: &IdempotencyKey) -> String {
-    format!("REQ#{key}")
+    format!("{REQUEST}{key}")
 }
 
 /// Sort keys of every watermark that can apply to a page. Each is within DynamoDB's limit: for one

@@ -95,6 +95,8 @@ pub enum Busy {
         /// Whether this attempt published or invalidated it, and not an earlier one.
         published: bool,
     },
+    /// An operator has paused regeneration of the tenant, or of all.
+    Paused,
     /// The table, the bucket or the queue cannot be reached, or the result stayed unknown.
     Unavailable,
 }

@@ -31,19 +31,33 @@ pub enum Renewal {
     Lost,
 }
 
+/// What became of a write of LOCK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Mine,
+    Held { until_ms: u64 },
+}
+
 impl Ledger {
     /// Takes the page's lease for `length_ms`, if it is free. Idempotent: if the response to the
     /// first write is lost, the row is recognised by its token.
     pub async fn acquire(&self, page: &PageKey, length_ms: u64) -> Result<Acquire, LedgerError> {
-        let doing = "acquiring the lease in LOCK";
         let now_ms = self.now_ms();
         let lease = Lease::new(page.clone(), LeaseToken::new(random::token()), now_ms, length_ms);
-        let row = lease.row();
+        Ok(match self.take_lock(&self.pk(page), &lease.row(), now_ms).await? {
+            Taken::Mine => Acquire::Granted(lease),
+            Taken::Held { until_ms } => Acquire::Held { until_ms },
+        })
+    }
+
+    /// Writes the row if there is none, or one that has expired.
+    pub(super) async fn take_lock(&self, pk: &str, row: &LockRow, now_ms: u64) -> Result<Taken, LedgerError> {
+        let doing = "acquiring the lease in LOCK";
         let put = self
             .dynamodb
             .put_item()
             .table_name(&self.table)
-            .item(PK, s(self.pk(page)))
+            .item(PK, s(pk))
             .item(SK, s(LOCK))
             .item(name::LEASE_TOKEN, s(&row.lease_token))
             .item(name::LEASE_EXPIRES_AT, n(row.lease_expires_at))
@@ -52,29 +66,29 @@ impl Ledger {
             .expression_attribute_values(":now", n(seconds::floor(now_ms)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         match Write::of(doing, put.send().await) {
-            Ok(Write::Applied) => Ok(Acquire::Granted(lease)),
+            Ok(Write::Applied) => Ok(Taken::Mine),
             Ok(Write::ConditionFailed(item)) => {
                 let held = item.as_ref().map(rows::lock).transpose().map_err(in_row(doing))?;
                 let mine = held.as_ref().is_some_and(|held| held.lease_token == row.lease_token);
                 reached(if mine { Branch::LeaseRecognised } else { Branch::LeaseHeld });
                 match held {
-                    Some(_) if mine => Ok(Acquire::Granted(lease)),
-                    Some(held) => Ok(Acquire::Held { until_ms: seconds::to_ms(held.lease_expires_at) }),
+                    Some(_) if mine => Ok(Taken::Mine),
+                    Some(held) => Ok(Taken::Held { until_ms: seconds::to_ms(held.lease_expires_at) }),
                     // Deleted between write and response: the next delivery finds it free.
-                    None => Ok(Acquire::Held { until_ms: now_ms }),
+                    None => Ok(Taken::Held { until_ms: now_ms }),
                 }
             }
             // Another worker's commit is deleting the row at this moment.
             Ok(Write::Conflict(_)) => {
                 reached(Branch::LeaseConflict);
-                Ok(Acquire::Held { until_ms: now_ms })
+                Ok(Taken::Held { until_ms: now_ms })
             }
             // None of the SDK's attempts was answered. The write may have been applied all the
             // same.
-            Err(error) => match self.lock_row(page).await {
+            Err(error) => match self.lock_row(pk).await {
                 Ok(Some(held)) if held.lease_token == row.lease_token => {
                     reached(Branch::LeaseUnknownThenMine);
-                    Ok(Acquire::Granted(lease))
+                    Ok(Taken::Mine)
                 }
                 Ok(_) => {
                     reached(Branch::LeaseUnknownThenNot);
@@ -88,9 +102,9 @@ impl Ledger {
         }
     }
 
-    async fn lock_row(&self, page: &PageKey) -> Result<Option<LockRow>, LedgerError> {
+    async fn lock_row(&self, pk: &str) -> Result<Option<LockRow>, LedgerError> {
         let doing = "reading the lease in LOCK";
-        let item = self.item(doing, &self.pk(page), LOCK).await?;
+        let item = self.item(doing, pk, LOCK).await?;
         item.map(|item| rows::lock(&item)).transpose().map_err(in_row(doing))
     }
 
@@ -116,14 +130,26 @@ impl Ledger {
 
     /// Deletes the lease, unless another worker has taken it over.
     pub async fn release(&self, lease: Lease) -> Result<(), LedgerError> {
+        self.delete_lock(&self.pk(lease.page()), lease.token().as_str()).await.map(drop)
+    }
+
+    /// Ends the lease that an operator has seen in a page's state, even while a worker holds it. That worker
+    /// publishes nothing more: its commit is refused, and its request retried. Returns false if
+    /// that lease is gone.
+    pub async fn end_lease(&self, page: &PageKey, seen: &LockRow) -> Result<bool, LedgerError> {
+        self.delete_lock(&self.pk(page), &seen.lease_token).await
+    }
+
+    /// Deletes LOCK if it has this token. Returns whether it had.
+    pub(super) async fn delete_lock(&self, pk: &str, token: &str) -> Result<bool, LedgerError> {
         let delete = self
             .dynamodb
             .delete_item()
             .table_name(&self.table)
-            .key(PK, s(self.pk(lease.page())))
+            .key(PK, s(pk))
             .key(SK, s(LOCK))
             .condition_expression(LEASE_MINE)
-            .expression_attribute_values(":token", s(lease.token().as_str()));
-        Write::of("releasing the lease in LOCK", delete.send().await)?.applied().map(drop)
+            .expression_attribute_values(":token", s(token));
+        Write::of("releasing the lease in LOCK", delete.send().await)?.applied()
     }
 }

@@ -60,12 +60,38 @@ pub(crate) mod name {
     pub(crate) const WANTED_AT_MS: &str = "wanted_at_ms";
     pub(crate) const PATH_WATERMARK_MS: &str = "path_watermark_ms";
 
+    pub(crate) const FAILED_AT_MS: &str = "failed_at_ms";
+
     pub(crate) const WATERMARK_MS: &str = "watermark_ms";
+
+    pub(crate) const PAUSED_AT_MS: &str = "paused_at_ms";
+    pub(crate) const CURSOR: &str = "cursor";
 }
 
 /// Reads HEALTH, LOCK and META in one query. Records (`REQ#`) and versions (`VER#`) sort after
 /// them.
 pub(crate) const LOOKUP: &str = "pk = :pk AND sk BETWEEN :health AND :meta";
+
+/// The index of a tenant's pages. Sparse: only a published page has both of its keys.
+pub(crate) const LISTING: &str = "listing";
+
+/// All pages of a tenant, and those whose path begins with a text.
+pub(crate) const LISTED: &str = "#tenant = :tenant";
+pub(crate) const LISTED_AFTER: &str = "#tenant = :tenant AND #path > :path";
+pub(crate) const LISTED_BELOW: &str = "#tenant = :tenant AND begins_with(#path, :path)";
+
+/// Every row of a partition.
+pub(crate) const IN_PARTITION: &str = "pk = :pk";
+
+/// Rows of one kind in a partition.
+pub(crate) const BEGINS_WITH: &str = "pk = :pk AND begins_with(sk, :prefix)";
+
+/// The page that is removed is still the version that was judged, and no notification of it is
+/// pending.
+pub(crate) const META_IS_EXPIRED: &str = "#version = :version AND attribute_not_exists(pending_notification)";
+
+/// The page was not pinned since it was judged.
+pub(crate) const NOT_PINNED: &str = "attribute_not_exists(pinned_at_ms)";
 
 /// The row does not exist. For a first claim, a first version, a version's own row, an unused
 /// nonce.
@@ -153,7 +179,7 @@ pub(crate) const PROLONG: &str = "SET lease_expires_at = :until, #ttl = :ttl";
 pub(crate) const COMPLETE: &str = "SET #status = :completed, result_s3_key = :key, events = :events";
 
 /// A success ends the cooldown. Pin and watermark stay.
-pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms, #ttl";
+pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms, failed_at_ms, error_class, #ttl";
 
 /// One more page that the origin took down.
 pub(crate) const COUNT_WITHDRAWAL: &str = "SET #ttl = :ttl ADD withdrawals :one";
@@ -165,10 +191,15 @@ pub(crate) const WITHDRAWALS_LEFT: &str = "attribute_not_exists(withdrawals) OR 
 /// The attempt failed; the next delivery may take the record over.
 pub(crate) const FAIL: &str = "SET #status = :failed, error_class = :class, events = :events";
 
-pub(crate) const COOL_DOWN: &str = "SET failures = :failures, next_attempt_ms = :next";
+pub(crate) const COOL_DOWN: &str =
+    "SET failures = :failures, next_attempt_ms = :next, error_class = :class, failed_at_ms = :now";
 
 /// As [`COOL_DOWN`], for a page that does not exist: invented addresses leave nothing behind.
-pub(crate) const COOL_DOWN_FOR_A_WHILE: &str = "SET failures = :failures, next_attempt_ms = :next, #ttl = :ttl";
+pub(crate) const COOL_DOWN_FOR_A_WHILE: &str =
+    "SET failures = :failures, next_attempt_ms = :next, error_class = :class, failed_at_ms = :now, #ttl = :ttl";
+
+/// An operator ends the cooldown. The count of failures stays until a success.
+pub(crate) const END_COOLDOWN: &str = "REMOVE next_attempt_ms";
 
 pub(crate) const RAISE_PATH_WATERMARK: &str = "SET path_watermark_ms = :at";
 

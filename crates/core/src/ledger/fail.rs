@@ -40,7 +40,7 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let Rights { mut claim, lease } = rights;
         claim.reached(Stage::Failed, self.now_ms());
-        let cooldown = self.cool_down(lease.page(), &health, health_ttl)?;
+        let cooldown = self.cool_down(lease.page(), &health, class, health_ttl)?;
         let whole = vec![self.record_failure(&claim, class)?, self.drop_lease(&lease)?, cooldown];
         let halves = [vec![self.record_failure(&claim, class)?], vec![self.drop_lease(&lease)?]];
         self.whole_or_half("recording a failure in REQ and HEALTH", whole, halves, FAILED).await
@@ -111,7 +111,13 @@ impl Ledger {
         delete_operation(delete)
     }
 
-    fn cool_down(&self, page: &PageKey, health: &Health, ttl: Option<u64>) -> Result<TransactWriteItem, LedgerError> {
+    fn cool_down(
+        &self,
+        page: &PageKey,
+        health: &Health,
+        class: ErrorClass,
+        ttl: Option<u64>,
+    ) -> Result<TransactWriteItem, LedgerError> {
         let pk = self.pk(page);
         let update = match ttl {
             None => self.update(&pk, HEALTH, COOL_DOWN),
@@ -122,7 +128,9 @@ impl Ledger {
         };
         let update = update
             .expression_attribute_values(":failures", n(u64::from(health.failures)))
-            .expression_attribute_values(":next", n(health.next_attempt_ms.unwrap_or_default()));
+            .expression_attribute_values(":next", n(health.next_attempt_ms.unwrap_or_default()))
+            .expression_attribute_values(":class", s(class.as_str()))
+            .expression_attribute_values(":now", n(self.now_ms()));
         update_operation(update)
     }
 }

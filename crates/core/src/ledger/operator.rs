@@ -7,15 +7,18 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 
 use super::Ledger;
 use super::acquire::Acquire;
+use super::claim::unchanged_values;
+use super::conditional::Write;
 use super::errors::{Cancelled, LedgerError, Reason, in_row, unfinished};
-use super::expressions::{PATH_WATERMARK_STAYS, PIN, UNPIN, name};
+use super::expressions::{END_COOLDOWN, PATH_WATERMARK_STAYS, PIN, PK, PRESENT, SK, UNPIN, claim_unchanged, name};
 use super::meta_condition::Seen;
-use super::rows::{self, n};
+use super::rows::{self, n, s};
 use super::transaction::update_operation;
-use crate::domain::health::Health;
-use crate::domain::keys::HEALTH;
-use crate::domain::page::{Meta, PendingNotification, VersionRow};
+use crate::domain::keys::{HEALTH, req_sk};
+use crate::domain::lease::Lease;
+use crate::domain::page::{Meta, PendingNotification, ReqRow, ReqStatus, VersionRow};
 use crate::domain::page_key::PageKey;
+use crate::domain::request::IdempotencyKey;
 use crate::domain::seconds;
 use crate::domain::version::Version;
 use crate::random;
@@ -35,84 +38,86 @@ pub enum Operation {
 /// How long an operator's command holds the lease: two round trips, with time to spare.
 const LEASE_MS: u64 = 15_000;
 
+/// What an operator does to a page.
+enum Command {
+    Pin,
+    Unpin { at_ms: u64 },
+    RollBack { to: Version },
+    Purge,
+}
+
 impl Ledger {
     /// Keeps the published version until unpinned.
     pub async fn pin(&self, page: &PageKey) -> Result<Operation, LedgerError> {
-        let now_ms = self.now_ms();
-        self.operate(page, |meta| meta, |_| Pin::Set { at_ms: now_ms }).await
+        self.operate(page, Command::Pin).await
     }
 
     /// Lets the page be regenerated again. The watermark goes into the same transaction, so that
     /// the page is stale from then on even if the caller crashes before it enqueues `changed`.
     /// `at_ms` is the upper bound of the current time.
     pub async fn unpin(&self, page: &PageKey, at_ms: u64) -> Result<Operation, LedgerError> {
-        // Watermarks only rise, also if another operator's clock is ahead of this one's.
-        let lift =
-            |health: &Health| Pin::Lift { watermark_ms: health.path_watermark_ms.unwrap_or_default().max(at_ms) };
-        self.operate(page, |meta| meta, lift).await
+        self.operate(page, Command::Unpin { at_ms }).await
     }
 
     /// Publishes a kept version again, and pins it.
     pub async fn roll_back(&self, page: &PageKey, to: &Version) -> Result<Operation, LedgerError> {
-        let doing = "reading the version to roll back to";
-        let Some(item) = self.item(doing, &self.pk(page), &to.sk()).await? else { return Ok(Operation::NotFound) };
-        let kept = rows::version(&item).map_err(in_row(doing))?;
-        let now_ms = self.now_ms();
-        self.operate(page, |meta| rolled_back(meta, kept, now_ms), |_| Pin::Set { at_ms: now_ms }).await
+        self.operate(page, Command::RollBack { to: *to }).await
     }
 
     /// Publishes a tombstone, and pins it: a change that was sent within ε of the purge would
     /// otherwise bring the page back.
     pub async fn purge(&self, page: &PageKey) -> Result<Operation, LedgerError> {
-        let now_ms = self.now_ms();
-        self.operate(page, |meta| tombstone(meta, now_ms), |_| Pin::Set { at_ms: now_ms }).await
+        self.operate(page, Command::Purge).await
     }
 
-    async fn operate(
-        &self,
-        page: &PageKey,
-        change: impl FnOnce(Meta) -> Meta,
-        pin: impl FnOnce(&Health) -> Pin,
-    ) -> Result<Operation, LedgerError> {
+    async fn operate(&self, page: &PageKey, command: Command) -> Result<Operation, LedgerError> {
         let lease = match self.acquire(page, LEASE_MS).await? {
             Acquire::Granted(lease) => lease,
             Acquire::Held { until_ms } => return Ok(Operation::Busy { until_ms }),
         };
-        let state = match self.lookup(page).await {
-            Ok(state) => state,
-            Err(error) => {
-                // Best effort: a lease that stays expires by itself.
-                let _ = self.release(lease).await;
-                return Err(error);
+        let done = self.operate_under(&lease, command).await;
+        // Spent by the change itself, if it was applied. If its result is unknown, it can no longer be
+        // applied after this. Best effort: a lease that stays expires by itself.
+        if !matches!(done, Ok(Operation::Done(_))) {
+            let _ = self.release(lease).await;
+        }
+        done
+    }
+
+    async fn operate_under(&self, lease: &Lease, command: Command) -> Result<Operation, LedgerError> {
+        let page = lease.page();
+        let state = self.lookup(page).await?;
+        let Some(previous) = state.meta else { return Ok(Operation::NotFound) };
+        let now_ms = self.now_ms();
+        let meta = carried_whole(previous.clone());
+        let (mut meta, pin) = match command {
+            Command::Pin => (meta, Pin::Set { at_ms: now_ms }),
+            Command::Unpin { at_ms } => {
+                // Watermarks only rise, also if another operator's clock is ahead of this one's.
+                let watermark_ms = state.health.path_watermark_ms.unwrap_or_default().max(at_ms);
+                (meta, Pin::Lift { watermark_ms })
             }
+            Command::RollBack { to } => {
+                // Read under the lease, as maintenance deletes under it: the version's body is still
+                // there when META points at it (I4).
+                let Some(kept) = self.kept_version(page, &to).await? else { return Ok(Operation::NotFound) };
+                (rolled_back(meta, kept, now_ms), Pin::Set { at_ms: now_ms })
+            }
+            Command::Purge => (tombstone(meta, now_ms), Pin::Set { at_ms: now_ms }),
         };
-        let Some(meta) = state.meta else {
-            self.release(lease).await?;
-            return Ok(Operation::NotFound);
-        };
-        let seen = Seen::of(Some(&meta));
-        let version = seen.next_version(meta.source_ms.unwrap_or_default(), random::number());
-        let previous = meta.clone();
-        let mut meta = change(carried_whole(meta));
+        let seen = Seen::of(Some(&previous));
+        let version = seen.next_version(previous.source_ms.unwrap_or_default(), random::number());
         meta.version = Some(version);
         meta.shown_since = Meta::shown_since_after(Some(&previous), &meta);
         // A foreign writer's ttl would let DynamoDB delete the operator's version.
         meta.ttl = None;
-        let operations = vec![
-            self.publish(page, &meta, &seen)?,
-            self.spend_lease(&lease)?,
-            self.write_pin(page, pin(&state.health))?,
-        ];
+        let operations = vec![self.publish(page, &meta, &seen)?, self.spend_lease(lease)?, self.write_pin(page, pin)?];
         match self.transact(operations).await {
             Ok(()) => Ok(Operation::Done(version)),
-            Err(Cancelled::Conditions(reasons)) => {
-                let published = matches!(reasons.first(), Some(Reason::ConditionFailed(_)));
-                self.release(lease).await?;
-                if published {
-                    return Ok(Operation::Superseded);
-                }
-                Ok(Operation::Busy { until_ms: self.now_ms() })
-            }
+            Err(Cancelled::Conditions(reasons)) => Ok(match reasons.first() {
+                Some(Reason::ConditionFailed(_)) => Operation::Superseded,
+                Some(Reason::Fine) | None => Operation::Busy { until_ms: self.now_ms() },
+            }),
             // META says whether it was applied.
             Err(other @ (Cancelled::Unknown(_) | Cancelled::Passing(_))) => {
                 let now = self.lookup(page).await?;
@@ -123,6 +128,49 @@ impl Ledger {
             }
             Err(other @ Cancelled::Refused(_)) => Err(unfinished("publishing an operator's change in META", other)),
         }
+    }
+
+    /// Ends the page's cooldown, so that the next request is rendered at once. The count of failures
+    /// stays: one more failure cools down for longer.
+    pub async fn end_cooldown(&self, page: &PageKey) -> Result<(), LedgerError> {
+        let doing = "ending the cooldown in HEALTH";
+        let update = self.dynamodb.update_item().table_name(&self.table).key(PK, s(self.pk(page))).key(SK, s(HEALTH));
+        let update = update.update_expression(END_COOLDOWN).condition_expression(PRESENT);
+        Write::of(doing, update.send().await)?.applied().map(drop)
+    }
+
+    /// Deletes the record of a request whose worker is gone, if it is still the one that was read.
+    /// Only a claim that has expired, so that no worker can complete it any more; its message, if it
+    /// is still there, is claimed anew. Returns whether the record was deleted.
+    pub async fn delete_abandoned(
+        &self,
+        page: &PageKey,
+        key: &IdempotencyKey,
+        row: &ReqRow,
+    ) -> Result<bool, LedgerError> {
+        let doing = "deleting an abandoned record in REQ";
+        let live = row.claim_expires_ms.is_some_and(|until_ms| until_ms > self.now_ms());
+        if row.status == ReqStatus::Completed || live {
+            return Ok(false);
+        }
+        let delete = self
+            .dynamodb
+            .delete_item()
+            .table_name(&self.table)
+            .key(PK, s(self.pk(page)))
+            .key(SK, s(req_sk(key)))
+            .condition_expression(claim_unchanged(row.owner.is_some(), row.claim_expires_ms.is_some()))
+            .expression_attribute_names("#owner", name::OWNER)
+            .expression_attribute_names("#status", name::STATUS)
+            .set_expression_attribute_values(Some(unchanged_values(row)));
+        Write::of(doing, delete.send().await)?.applied()
+    }
+
+    /// The row of a version that is kept.
+    pub async fn kept_version(&self, page: &PageKey, version: &Version) -> Result<Option<VersionRow>, LedgerError> {
+        let doing = "reading a kept version";
+        let item = self.item(doing, &self.pk(page), &version.sk()).await?;
+        item.map(|item| rows::version(&item)).transpose().map_err(in_row(doing))
     }
 
     fn write_pin(&self, page: &PageKey, pin: Pin) -> Result<TransactWriteItem, LedgerError> {

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::expressions::name;
 use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::Digest;
-use crate::domain::health::Health;
+use crate::domain::health::{Health, LastFailure};
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::{LockRow, Meta, PendingNotification, ReqRow, ReqStatus, VersionRow};
 use crate::domain::request_events::Event;
@@ -279,7 +279,15 @@ pub(crate) fn health(item: &Item) -> Result<Health, RowError> {
         pinned_at_ms: row.number(name::PINNED_AT_MS)?,
         wanted_at_ms: row.number(name::WANTED_AT_MS)?,
         path_watermark_ms: row.number(name::PATH_WATERMARK_MS)?,
+        last_failure: last_failure(&row)?,
     })
+}
+
+/// Of a class that this version does not know: none.
+fn last_failure(row: &Reader<'_>) -> Result<Option<LastFailure>, RowError> {
+    let class = row.text(name::ERROR_CLASS)?.and_then(|word| ErrorClass::parse(&word));
+    let at_ms = row.number(name::FAILED_AT_MS)?;
+    Ok(class.zip(at_ms).map(|(class, at_ms)| LastFailure { class, at_ms }))
 }
 
 pub(crate) fn req(item: &Item) -> Result<ReqRow, RowError> {

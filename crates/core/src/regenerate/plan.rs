@@ -60,10 +60,14 @@ impl Regenerator {
             reached(Branch::Pinned);
             return self.pinned(job).await.map(Plan::NoRender);
         }
-        Ok(match self.obstacle(job, state) {
-            Some(why) => Plan::NoRender(busy(why)),
-            None => Plan::Render(self.render_needs(job, state, &judged)),
-        })
+        if let Some(why) = self.obstacle(job, state) {
+            return Ok(Plan::NoRender(busy(why)));
+        }
+        if self.pauses.of(&self.ledger, job.resolved.page.tenant()).await?.is_some() {
+            reached(Branch::Paused);
+            return Ok(Plan::NoRender(busy(Busy::Paused)));
+        }
+        Ok(Plan::Render(self.render_needs(job, state, &judged)))
     }
 
     /// What keeps the page from being rendered now.
