@@ -379,7 +379,8 @@ fn hanging_renders_do_not_block_other_pages() {
     let dev = Dev::start_with(folder.path(), |command| command.args(["--origin", &url]));
     let data = dev.data.to_str().unwrap();
     let mut hanging = Vec::new();
-    for page in 0..6 {
+    // As many as `dev` renders at once.
+    for page in 0..10 {
         // One by one, so that each is a batch of its own.
         let sent = everfresh(&["enqueue", &format!("/{page}"), "--data", data]);
         assert!(sent.status.success(), "{}", text(&sent.stderr));

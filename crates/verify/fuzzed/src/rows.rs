@@ -148,12 +148,12 @@ fn clients() -> &'static (Clients, Arc<Mutex<Rows>>) {
 }
 
 /// Attributes by name, in DynamoDB JSON.
-type Row = serde_json::Map<String, Value>;
+pub(crate) type Row = serde_json::Map<String, Value>;
 
 /// What table and bucket have: rows by sort key, and one object.
 #[derive(Debug, Default)]
-struct Rows {
-    rows: BTreeMap<String, Row>,
+pub(crate) struct Rows {
+    pub(crate) rows: BTreeMap<String, Row>,
     object: Option<Row>,
 }
 
@@ -162,7 +162,7 @@ struct Rows {
 struct Store(Arc<Mutex<Rows>>);
 
 impl Rows {
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut rows: BTreeMap<String, Row> = BTreeMap::new();
         for line in text.lines() {
             let mut words = line.splitn(4, ' ');
