@@ -5,13 +5,17 @@ mod config;
 mod demo;
 mod dev;
 mod enqueue;
+mod explain;
+mod lease;
 mod output;
 mod page;
+mod pause;
 mod preview;
 mod readers;
 mod request;
 mod settings;
 mod status;
+mod sweep;
 mod target;
 
 use std::process::ExitCode;
@@ -23,7 +27,7 @@ use everfresh_core::logs;
 use everfresh_worker::render::templates::TemplateProcess;
 use tokio::runtime::Runtime;
 
-use crate::args::{Args, Command, ConfigCommand, PageCommand, PreviewCommand, RequestCommand};
+use crate::args::{Args, Command, ConfigCommand, PreviewCommand, RequestCommand};
 use crate::output::{Log, OutputClosed, note};
 
 fn main() -> ExitCode {
@@ -66,7 +70,12 @@ async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Dev(dev) => dev::run(dev, target).await,
         Command::Enqueue(enqueue) => enqueue::run(enqueue, target).await,
-        Command::Page(PageCommand::Show(page)) => page::show(page, target).await,
+        Command::Page(command) => page::run(command, target).await,
+        Command::Explain(url) => explain::run(&url, target).await,
+        Command::Lease(command) => lease::run(command, target).await,
+        Command::Pause(pause) => pause::pause(&pause, target).await,
+        Command::Resume(pause) => pause::resume(&pause, target).await,
+        Command::Sweep(args) => sweep::run(&args, target).await,
         Command::Request(RequestCommand::Show(request)) => request::show(request, target).await,
         Command::Config(ConfigCommand::Check) => config::check(target),
         Command::Preview(PreviewCommand::Cookie(preview)) => preview::cookie(&preview, target).await,
