@@ -228,7 +228,9 @@ impl RejectReason {
             RejectReason::KeyConflict => "its idempotency key belongs to another request",
             RejectReason::Attempts => "it has failed as often as EVERFRESH_MAX_ATTEMPTS allows",
             RejectReason::NotRetryable => "it failed, and another attempt would fail too",
-            RejectReason::OriginStale => "a cache at the origin keeps returning content from before the change",
+            RejectReason::OriginStale => {
+                "a cache at the origin keeps returning content that may be from before the change"
+            }
             RejectReason::Waited => "it was retried up to the receive limit or the end of the queue's retention",
         }
     }

@@ -126,7 +126,11 @@ impl Ledger {
                     Some(_) | None => Err(unfinished("publishing an operator's change in META", other)),
                 }
             }
-            Err(other @ Cancelled::Refused(_)) => Err(unfinished("publishing an operator's change in META", other)),
+            Err(other @ Cancelled::Refused(_)) => {
+                // Nothing was applied. Best effort, as above.
+                let _ = self.release(lease).await;
+                Err(unfinished("publishing an operator's change in META", other))
+            }
         }
     }
 
@@ -217,6 +221,7 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         revalidate_seconds: kept.revalidate_seconds.unwrap_or(meta.revalidate_seconds).max(1),
         max_stale_seconds: kept.max_stale_seconds,
         must_revalidate: kept.must_revalidate,
+        stale_if_error_seconds: kept.stale_if_error_seconds,
         validators: kept.validators,
         tags: kept.tags,
         deploy: Some(kept.deploy),

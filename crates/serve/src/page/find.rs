@@ -42,7 +42,9 @@ impl PageRead<'_> {
             },
             // An expired page is better than none once the wait is over, unless its origin has
             // forbidden that.
-            (Freshness::Expired { .. }, Some(meta)) if meta.must_revalidate => {
+            (Freshness::Expired { .. }, Some(meta))
+                if meta.must_not_be_served_expired(&self.policy, self.server.now_ms()) =>
+            {
                 Err(self.not_ready(RETRY_AFTER, "must-revalidate"))
             }
             (Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Expired { .. }, Some(_)) => {

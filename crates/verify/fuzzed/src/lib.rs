@@ -160,6 +160,7 @@ pub fn gate(bytes: &[u8]) {
         origin_rules: OriginRules::default(),
         pass_when: &[],
         hosts: &hosts,
+        site: &hosts[0],
         max_bytes: 1 << 20,
         has_page: true,
         previous_bytes: None,

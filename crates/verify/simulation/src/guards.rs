@@ -155,7 +155,7 @@ impl Guard {
             }
             let pending = row["pending_notification"]["S"].as_str().filter(|key| !key.is_empty());
             if self == Guard::NotificationIsFound
-                && pending.is_some_and(|mark| !has_message(mark.strip_suffix("#cdn").unwrap_or(mark)))
+                && pending.is_some_and(|mark| !has_message(mark.split('#').next().unwrap_or(mark)))
             {
                 row.as_object_mut().and_then(|row| row.remove("pending_notification"));
             }
