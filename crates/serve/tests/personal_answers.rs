@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_serve::http::{Reply, Request};
-use everfresh_testing::{CONFIG, Instance, Server, World, get};
+use everfresh_testing::{CONFIG, Server, World, get};
 
 const CASES: u64 = 40;
 const VISITS: usize = 24;
