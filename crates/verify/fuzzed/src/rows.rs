@@ -56,7 +56,7 @@ fn statuses(bytes: &[u8]) -> [u16; 3] {
             let served = server.serve(&request).await;
             assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the request panicked");
             is_well_formed(&served.reply, &request);
-            server.finish(served.enqueue).await;
+            server.finish(served.enqueues).await;
             assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the work after the reply panicked");
             *status = served.reply.status;
         }

@@ -46,12 +46,12 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
             headers: vec![("host".to_owned(), host)],
             ..Request::default()
         };
-        let Served { reply, enqueue, .. } = server.serve(&request).await;
+        let Served { reply, enqueues, .. } = server.serve(&request).await;
         sim.count_read();
         let name = page.to_string();
         sim.checker.read(&name, reply.status, &reply.body, memory.served.get(&name).map(String::as_str));
         memory.check(&sim, &page, &reply);
-        server.finish(enqueue).await;
+        server.finish(enqueues).await;
     }
 }
 
