@@ -126,11 +126,7 @@ impl Ledger {
                     Some(_) | None => Err(unfinished("publishing an operator's change in META", other)),
                 }
             }
-            Err(other @ Cancelled::Refused(_)) => {
-                // Nothing was applied. Best effort, as above.
-                let _ = self.release(lease).await;
-                Err(unfinished("publishing an operator's change in META", other))
-            }
+            Err(other @ Cancelled::Refused(_)) => Err(unfinished("publishing an operator's change in META", other)),
         }
     }
 
