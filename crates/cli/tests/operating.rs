@@ -88,7 +88,7 @@ fn page_is_rolled_back_pinned_and_unpinned() {
     assert_eq!((listed.len(), listed[0]["path"].as_str()), (1, Some(FIGS)));
 
     one(&dev, &["page", "unpin", FIGS]);
-    eventually(&dev, &["page", "diff", FIGS, &new], |diff| diff["same"] == true);
+    eventually(&dev, &["page", "diff", FIGS, &old], |diff| diff["same"] == false);
 }
 
 #[test]
