@@ -2,6 +2,7 @@
 
 mod editor;
 mod foreign;
+mod maintenance;
 mod object_loss;
 mod operator;
 mod producer;
@@ -10,6 +11,7 @@ mod worker;
 
 pub(crate) use self::editor::editor;
 pub(crate) use self::foreign::foreign;
+pub(crate) use self::maintenance::{final_sweep, maintenance};
 pub(crate) use self::object_loss::object_loss;
 pub(crate) use self::operator::{operator, unpin_and_redrive};
 pub(crate) use self::producer::{final_requests, producer};

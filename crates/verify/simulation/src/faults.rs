@@ -65,6 +65,8 @@ run_faults! {
     Purge = "purge",
     RollBack = "roll-back",
     Redrive = "redrive",
+    Pause = "pause",
+    Sweep = "sweep",
     // Foreign writers.
     ForeignCommit = "foreign-commit",
     ForeignPointer = "foreign-pointer",

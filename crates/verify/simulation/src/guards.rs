@@ -60,6 +60,8 @@ pub enum Guard {
     AgeDatesTheAnswer,
     /// A bypass changes the version of META, but not its content.
     BypassHasNoBody,
+    /// The sweep deletes without the page's lease.
+    SweepTakesLease,
     /// Readers do not see since when the page is shown, so an older body stands in.
     GoodSinceWithdrawal,
 }
@@ -72,7 +74,13 @@ impl Guard {
     /// Modifies a request of this actor. A returned response is sent instead of the request.
     pub fn request(self, actor: Actor, operation: &str, request: &mut Value, now_ms: u64) -> Option<Response<Bytes>> {
         let of_operator = matches!(self, Guard::PinMovesMeta | Guard::OperatorNotificationIsMarked);
-        let target = if of_operator { Actor::Operator } else { Actor::Worker };
+        let target = if self == Guard::SweepTakesLease {
+            Actor::Maintenance
+        } else if of_operator {
+            Actor::Operator
+        } else {
+            Actor::Worker
+        };
         if actor != target {
             return None;
         }
@@ -107,6 +115,14 @@ impl Guard {
                     }
                 }
             }),
+            Guard::SweepTakesLease if operation == "PutItem" => return Some(success("{}")),
+            Guard::SweepTakesLease => {
+                for item in request.get_mut("TransactItems").and_then(Value::as_array_mut).into_iter().flatten() {
+                    if let Some(check) = item.get_mut("ConditionCheck") {
+                        weaken(check);
+                    }
+                }
+            }
             Guard::WithdrawalCounted => on_item(request, "WITHDRAWN#", weaken),
             Guard::BypassHasNoBody => on_item(request, "META", keep_content),
             Guard::RejectBeforeAck if operation == "SendMessage" => {

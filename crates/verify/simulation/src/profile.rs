@@ -63,6 +63,8 @@ pub struct Profile {
     pub foreign_ms: Option<u64>,
     /// Maximum pause between two losses of a stored body.
     pub object_loss_ms: Option<u64>,
+    /// Maximum pause between two sweeps.
+    pub sweep_ms: Option<u64>,
     /// Until this time since the start CloudFront and EventBridge are unreachable.
     pub notification_outage_ms: Option<u64>,
     /// Whether a second deployment replaces the first one during the run.
@@ -135,6 +137,7 @@ impl Profile {
             operator_ms: sometimes(rng, &[8_000, 30_000, 90_000]),
             foreign_ms: sometimes(rng, &[10_000, 40_000, 120_000]),
             object_loss_ms: sometimes(rng, &[20_000, 90_000]),
+            sweep_ms: sometimes(rng, &[5_000, 40_000]),
             notification_outage_ms: (rng.u8(0..3) == 0).then(|| rng.u64(60_000..240_000)),
             deployment: rng.u8(0..4) == 0,
             configuration_skew: rng.u8(0..6) == 0,

@@ -198,6 +198,11 @@ impl Sim {
         faults
     }
 
+    /// Clients with the run's clock, with faults during the chaos phase.
+    pub(crate) fn faulty_clients(&self, actor: Actor, seed: u64) -> Clients {
+        self.clients(actor, seed, self.clock.clone(), ClientTimeouts::WORKER)
+    }
+
     /// Clients without faults.
     pub(crate) fn clean_clients(&self, actor: Actor) -> Clients {
         self.wire.connect(actor, Faults::none()).clients(self.clock.clone(), ClientTimeouts::WORKER)
@@ -297,10 +302,11 @@ pub fn run(seed: u64, without: Option<Guard>, verbose: bool) -> anyhow::Result<R
         let editor = tokio::spawn(actors::editor(sim.clone()));
         let foreign = tokio::spawn(actors::foreign(sim.clone()));
         let object_loss = tokio::spawn(actors::object_loss(sim.clone()));
+        let maintenance = tokio::spawn(actors::maintenance(sim.clone()));
         tokio::time::sleep(CHAOS).await;
         sim.end_chaos();
         // These actors finish their current step and end.
-        for ending in [producer, editor, operator, foreign, object_loss] {
+        for ending in [producer, editor, operator, foreign, object_loss, maintenance] {
             ending.await?;
         }
         let produced = sim.wire.produced();
@@ -315,6 +321,7 @@ pub fn run(seed: u64, without: Option<Guard>, verbose: bool) -> anyhow::Result<R
         // The next request sends the pending notification of a killed worker.
         actors::final_requests(&sim).await;
         drain_queues(&sim).await;
+        actors::final_sweep(&sim).await;
         sim.over.store(true, Ordering::Relaxed);
         for task in tasks {
             task.await?;

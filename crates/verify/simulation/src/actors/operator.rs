@@ -27,7 +27,7 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
         }
         let page = sim.pages.any(&mut rng).clone();
         let at_ms = upper_ms(&ledger);
-        let done = match rng.u8(0..9) {
+        let done = match rng.u8(0..11) {
             0 => ledger.pin(&page).await.map(|operation| counted(operation, RunFault::Pin)),
             1 => Ok(unpin(&sim, &ledger, &page).await.then_some(RunFault::Unpin)),
             // Twice as likely, because only one page of four keeps versions.
@@ -37,6 +37,8 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
                 }
                 None => continue,
             },
+            9 => ledger.pause(None).await.map(|()| Some(RunFault::Pause)),
+            10 => ledger.resume(None).await.map(|()| None),
             3 => ledger.purge(&page).await.map(|operation| counted(operation, RunFault::Purge)),
             4 => ledger.invalidate_path(&page, at_ms).await.map(|()| Some(RunFault::InvalidatePath)),
             5 => {
@@ -57,6 +59,7 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
 /// After the chaos phase: unpins every page and redrives half of the dead letters.
 pub(crate) async fn unpin_and_redrive(sim: &Sim) {
     let ledger = ledger(sim);
+    let _ = ledger.resume(None).await;
     let pages: Vec<PageKey> = sim.pages.keys().cloned().collect();
     for page in pages {
         if unpin(sim, &ledger, &page).await {

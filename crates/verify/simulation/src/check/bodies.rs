@@ -52,12 +52,32 @@ impl Checker {
         history.bypassed_ms = history.bypassed_ms.max(rendered_ms);
     }
 
-    /// Called after a delete: our code never deletes a body.
+    /// Called after a delete: only the sweep deletes bodies, and none that a row still needs.
     pub fn deleted(&self, actor: Actor, path: &str) {
         self.checked(Property::I4);
-        if actor != Actor::ObjectLoss {
-            self.violated(Property::I4, format!("{path} was deleted by {actor:?}"));
+        match actor {
+            Actor::ObjectLoss => {}
+            Actor::Maintenance => {
+                if let Some(row) = self.row_that_needs(path) {
+                    self.violated(Property::I4, format!("the sweep deleted {path}, which {row} needs"));
+                }
+            }
+            Actor::Worker | Actor::Server | Actor::Operator | Actor::Foreign | Actor::Producer => {
+                self.violated(Property::I4, format!("{path} was deleted by {actor:?}"));
+            }
         }
+    }
+
+    /// The version row, or META of a page that is not purged, which references the object.
+    fn row_that_needs(&self, path: &str) -> Option<String> {
+        let references = |row: &Value| {
+            let key = text(row, "s3_key");
+            !key.is_empty() && path.ends_with(&key) && !row["tombstone"]["BOOL"].as_bool().unwrap_or(false)
+        };
+        let state = self.state();
+        let rows = state.partitions.iter().flat_map(|(pk, rows)| rows.iter().map(move |(sk, row)| (pk, sk, row)));
+        let mut needing = rows.filter(|(_, sk, row)| (*sk == "META" || sk.starts_with("VER#")) && references(row));
+        needing.next().map(|(pk, sk, _)| format!("{sk} of {pk}"))
     }
 
     /// A worker does not publish a body again that its message reports as lost.

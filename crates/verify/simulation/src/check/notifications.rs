@@ -58,7 +58,7 @@ impl Checker {
                 history.notification = history.notification.take().map(|pending| expect(pending.version));
             }
             Actor::Foreign => history.notification = None,
-            Actor::Server | Actor::Operator | Actor::Producer | Actor::ObjectLoss => {}
+            Actor::Server | Actor::Operator | Actor::Producer | Actor::ObjectLoss | Actor::Maintenance => {}
         }
     }
 
