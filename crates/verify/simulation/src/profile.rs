@@ -172,8 +172,8 @@ fn ladder(rng: &mut fastrand::Rng) -> Ladder {
         0 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..usual },
         1 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, ..short },
         2 => short,
-        3..7 => Ladder { lease_ms: 60_000, renew_interval_ms: 20_000, ..short },
-        7..11 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
+        3..6 => Ladder { lease_ms: 60_000, renew_interval_ms: 20_000, ..short },
+        6..12 => Ladder { lease_ms: 10_000, renew_interval_ms: 3_000, epsilon_ms: 60_000, ..usual },
         _ => usual,
     }
 }

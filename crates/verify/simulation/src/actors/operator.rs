@@ -7,7 +7,7 @@ use std::time::Duration;
 use everfresh_core::domain::invalidations::Prefix;
 use everfresh_core::domain::page_key::{KeyLayout, PageKey};
 use everfresh_core::domain::version::Version;
-use everfresh_core::ledger::{Ledger, Operation};
+use everfresh_core::ledger::{Ledger, LedgerError, Operation};
 use everfresh_enqueue::{Message, Queues, Sender};
 
 use super::pause;
@@ -27,7 +27,7 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
         }
         let page = sim.pages.any(&mut rng).clone();
         let at_ms = upper_ms(&ledger);
-        let done = match rng.u8(0..11) {
+        let done = match rng.u8(0..10) {
             0 => ledger.pin(&page).await.map(|operation| counted(operation, RunFault::Pin)),
             1 => Ok(unpin(&sim, &ledger, &page).await.then_some(RunFault::Unpin)),
             // Twice as likely, because only one page of four keeps versions.
@@ -37,8 +37,7 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
                 }
                 None => continue,
             },
-            9 => ledger.pause(None).await.map(|()| Some(RunFault::Pause)),
-            10 => ledger.resume(None).await.map(|()| None),
+            9 => paused_for(&ledger, rng.u64(1_000..15_000)).await.map(|()| Some(RunFault::Pause)),
             3 => ledger.purge(&page).await.map(|operation| counted(operation, RunFault::Purge)),
             4 => ledger.invalidate_path(&page, at_ms).await.map(|()| Some(RunFault::InvalidatePath)),
             5 => {
@@ -87,6 +86,13 @@ async fn unpin(sim: &Sim, ledger: &Ledger, page: &PageKey) -> bool {
     let sender = Sender::new(sim.clean_clients(Actor::Producer).sqs, queues);
     let _ = sender.send(&Message::path(page.tenant().as_str(), page.path().as_str())).await;
     true
+}
+
+/// Pauses all tenants for a while.
+async fn paused_for(ledger: &Ledger, ms: u64) -> Result<(), LedgerError> {
+    ledger.pause(None).await?;
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    ledger.resume(None).await
 }
 
 /// Only operations that took effect are counted.

@@ -1,0 +1,65 @@
+//! The sweep beside running workers: it trims versions and deletes orphaned objects.
+
+use std::sync::Arc;
+
+use everfresh_core::artifacts::Artifacts;
+use everfresh_core::config::TenantConfig;
+use everfresh_core::domain::page_key::KeyLayout;
+use everfresh_core::ledger::Ledger;
+use everfresh_core::maintenance::{Sweep, Swept};
+
+use super::pause;
+use crate::check::Actor;
+use crate::faults::RunFault;
+use crate::run::Sim;
+
+/// Later than the latest duplicate of a request in a run.
+const IN_FLIGHT_MS: u64 = 205_000;
+
+/// Sweeps during the chaos phase, with faults of its own calls: it is killed at any of them.
+pub(crate) async fn maintenance(sim: Arc<Sim>) {
+    let Some(most_ms) = sim.profile.sweep_ms else { return };
+    let mut rng = sim.rng(800);
+    while !sim.is_calm() {
+        pause(&sim, &mut rng, 1_000, most_ms).await;
+        if !sim.is_calm() {
+            sweep(&sim, rng.u64(..)).await;
+        }
+    }
+}
+
+/// After the queues are empty, and long after the last upload: what is swept now is still not needed
+/// by any page.
+pub(crate) async fn final_sweep(sim: &Sim) {
+    if sim.profile.sweep_ms.is_some() {
+        tokio::time::sleep(std::time::Duration::from_millis(IN_FLIGHT_MS + 1_000)).await;
+        sweep(sim, 0).await;
+    }
+}
+
+async fn sweep(sim: &Sim, seed: u64) {
+    let clients = sim.faulty_clients(Actor::Maintenance, seed);
+    let stack = &sim.queues.stack;
+    let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
+    let artifacts = Artifacts::new(&clients, stack.bucket.as_str());
+    for tenant in sim.config.tenants() {
+        let swept = sweep_tenant(&ledger, &artifacts, tenant).await;
+        if swept.objects + swept.versions > 0 {
+            sim.count_fault(RunFault::Sweep);
+        }
+    }
+}
+
+/// Until an error, as if it was killed there.
+async fn sweep_tenant(ledger: &Ledger, artifacts: &Artifacts, tenant: &TenantConfig) -> Swept {
+    let sweep = Sweep { ledger, artifacts, tenant, in_flight_ms: IN_FLIGHT_MS, dry_run: false };
+    let (mut swept, mut cursor) = (Swept::default(), None);
+    while let Ok(part) = sweep.next(cursor.as_deref()).await {
+        swept.add(part.swept);
+        cursor = part.cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    swept
+}
