@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use crate::dlq::DlqCommand;
+
 /// Operates Everfresh, which keeps rendered pages fresh, on AWS or on this machine.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
@@ -21,7 +23,10 @@ Every command except `dev` and `config` uses the running `dev`, and AWS only wit
   everfresh dev                        run everything on this machine: no AWS account, no Docker, no network
   everfresh enqueue /products/1        request a new version of a page from the running `dev`
   everfresh page show /products/1      show the published version, its freshness and its lease
-  everfresh status --stack shop        show the queues of the deployed stack `shop`";
+  everfresh status --stack shop        show the queues of the deployed stack `shop`
+  everfresh dlq list                   show the messages that were rejected
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 busy or not finished in time. With --json an error is {\"error\": \"…\"} on standard output, with the same code.";
 
 pub(crate) const DEFAULT_DATA: &str = ".everfresh";
 
@@ -66,6 +71,9 @@ pub(crate) enum Command {
     Preview(PreviewCommand),
     /// Show queues, table and bucket of the running `dev` or of a stack
     Status,
+    /// Inspect the dead-letter queue, send its messages again or delete them
+    #[command(subcommand)]
+    Dlq(DlqCommand),
 }
 
 #[derive(Debug, ClapArgs)]

@@ -118,7 +118,7 @@ fn cause(why: Why) -> &'static str {
 }
 
 /// A length of time in its two largest units.
-fn in_words(seconds: u64) -> String {
+pub(crate) fn in_words(seconds: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let mut words: Vec<String> = Vec::new();
     let mut left = seconds;
