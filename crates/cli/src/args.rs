@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::dlq::DlqCommand;
+use crate::{prewarm, request};
 
 /// Operates Everfresh, which keeps rendered pages fresh, on AWS or on this machine.
 #[derive(Debug, Parser)]
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     /// Inspect the dead-letter queue, send its messages again or delete them
     #[command(subcommand)]
     Dlq(DlqCommand),
+    /// Request pages ahead of their first reader, once per deployment
+    Prewarm(prewarm::PrewarmArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -98,9 +101,9 @@ pub(crate) struct DevArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct EnqueueArgs {
-    /// Path of the page, for example /products/42?color=red
-    #[arg(required_unless_present = "tag", conflicts_with = "tag")]
-    pub(crate) path: Option<String>,
+    /// Paths of the pages, for example /products/42?color=red
+    #[arg(value_name = "PATH", required_unless_present = "tag", conflicts_with = "tag")]
+    pub(crate) paths: Vec<String>,
 
     /// Every page that carries this tag, instead of one page
     #[arg(long)]
@@ -118,6 +121,19 @@ pub(crate) struct EnqueueArgs {
     /// Idempotency key: two messages with one key are one request. Default: the SQS message id
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
+
+    /// Wait until each request is completed, bypassed, rejected or pinned. Exit code 0 only if all
+    /// are completed or bypassed, 4 if the time is over
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// How long to wait
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "wait")]
+    pub(crate) timeout: String,
+
+    /// End the cooldown of a page that failed, so that it is rendered at once
+    #[arg(long, conflicts_with = "tag")]
+    pub(crate) force: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -155,6 +171,13 @@ pub(crate) struct PageArgs {
 pub(crate) enum RequestCommand {
     /// Show status and events of a request
     Show(RequestArgs),
+    /// List the records of a page's requests
+    List(request::ListArgs),
+    /// Print each event of a request once, until it is completed or rejected
+    Tail(request::TailArgs),
+    /// Delete records of a page whose worker is gone. Only expired claims; a message that is still
+    /// in the queue is claimed anew
+    Cleanup(request::CleanupArgs),
 }
 
 #[derive(Debug, ClapArgs)]

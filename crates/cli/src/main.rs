@@ -10,6 +10,7 @@ mod exit;
 mod output;
 mod page;
 mod preview;
+mod prewarm;
 mod readers;
 mod request;
 mod settings;
@@ -75,5 +76,9 @@ async fn run(args: Args) -> anyhow::Result<()> {
         Command::Preview(PreviewCommand::Cookie(preview)) => preview::cookie(&preview, target).await,
         Command::Status => status::run(target).await,
         Command::Dlq(command) => dlq::run(command, target).await,
+        Command::Prewarm(args) => prewarm::run(args, target).await,
+        Command::Request(RequestCommand::List(args)) => request::list(args, target).await,
+        Command::Request(RequestCommand::Tail(args)) => request::tail(args, target).await,
+        Command::Request(RequestCommand::Cleanup(args)) => request::cleanup(args, target).await,
     }
 }

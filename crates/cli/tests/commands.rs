@@ -5,11 +5,10 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use serde_json::Value;
 use support::{Dev, EVERFRESH, eventually, everfresh, json, run, text};
 
 #[test]
