@@ -2,7 +2,7 @@
 const PREVIEW_COOKIE = '${PreviewCookie}';
 
 // The same as in viewer-page.js.
-const NEVER_FORWARDED = /^(x-everfresh-.*|x-amz-.*|x-amzn-trace-id|x-forwarded-.*|forwarded|x-original-.*|x-rewrite-.*|x-host|x-http-method(-override)?|x-method-override|x-middleware-subrequest.*|x-invoke-.*)$/;
+const NEVER_FORWARDED = /^(?!x-middleware-prefetch$)(cf-connecting-ip|client-ip|fastly-client-ip|forwarded|proxy|proxy-.*|true-client-ip|x-amz-.*|x-amzn-.*|x-client-ip|x-cluster-client-ip|x-everfresh-.*|x-forwarded.*|x-host|x-http-method|x-http-method-override|x-invoke-.*|x-method-override|x-middleware-.*|x-original-.*|x-prerender-.*|x-real-ip|x-rewrite-.*)$/;
 
 function handler(event) {
     const request = event.request;

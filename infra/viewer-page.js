@@ -9,8 +9,9 @@ const PREVIEW_COOKIE = '${PreviewCookie}';
 
 // A client's own values would be taken for those of Everfresh, of CloudFront or of a framework.
 // CloudFront adds x-forwarded-for itself, and hides x-forwarded-proto and x-real-ip from functions.
-// Many servers read an underscore in a name as a hyphen.
-const NEVER_FORWARDED = /^(x-everfresh-.*|x-amz-.*|x-amzn-trace-id|x-forwarded-.*|forwarded|x-original-.*|x-rewrite-.*|x-host|x-http-method(-override)?|x-method-override|x-middleware-subrequest.*|x-invoke-.*)$/;
+// Many servers read an underscore in a name as a hyphen. The serving function has the same list: a test
+// in crates/serve/src/pass/request.rs compares them.
+const NEVER_FORWARDED = /^(?!x-middleware-prefetch$)(cf-connecting-ip|client-ip|fastly-client-ip|forwarded|proxy|proxy-.*|true-client-ip|x-amz-.*|x-amzn-.*|x-client-ip|x-cluster-client-ip|x-everfresh-.*|x-forwarded.*|x-host|x-http-method|x-http-method-override|x-invoke-.*|x-method-override|x-middleware-.*|x-original-.*|x-prerender-.*|x-real-ip|x-rewrite-.*)$/;
 const SIGNED = /^(x-everfresh-(key-id|timestamp|nonce|signature)|x-amz-content-sha256)$/;
 const NOT_ALLOWED = 'Only GET and HEAD are allowed here. The stack of this site has no app origin (parameter AppOrigin).\n';
 const CONDITIONAL = ['if-none-match', 'if-modified-since', 'if-match', 'if-unmodified-since', 'if-range', 'range'];

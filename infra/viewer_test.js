@@ -31,7 +31,9 @@ const HOSTILE = Object.fromEntries([
     'x-amz-date', 'x-amz-security-token', 'x-amz-content-sha256', 'x-amzn-trace-id', 'forwarded', 'x-forwarded-for', 'x-forwarded-host',
     'x-forwarded-port', 'x-forwarded-prefix', 'x-forwarded-server', 'x-original-url', 'x-original-host', 'x-rewrite-url', 'x-host',
     'x-http-method', 'x-http-method-override', 'x-method-override', 'x-middleware-subrequest', 'x-middleware-subrequest-id',
-    'x-invoke-path', 'x-invoke-status', 'x_forwarded_host', 'x_everfresh_pass', 'x-original_url',
+    'x-invoke-path', 'x-invoke-status', 'x_forwarded_host', 'x_everfresh_pass', 'x-original_url', 'x-forwarded', 'x-prerender-revalidate',
+    'x-prerender-bypass-mode', 'client-ip', 'true-client-ip', 'x-client-ip', 'x-cluster-client-ip', 'cf-connecting-ip', 'fastly-client-ip',
+    'proxy', 'x-middleware-rewrite', 'x-middleware-prefetch-x',
 ].map((name) => [name, 'hostile']));
 const HARMLESS = { accept: 'text/html', 'x-csrftoken': 'c', 'x-requested-with': 'XMLHttpRequest', 'x-middleware-prefetch': '1', 'user-agent': 'u' };
 

@@ -81,8 +81,8 @@ def comparisons(name, part, known):
 
 def page(figures):
     lines = ["# Evidence", "",
-             "The promises of Everfresh, how each is shown, and the latest figures. `scripts/prove --write` writes this page; each",
-             "command also runs by itself.", "",
+             "The promises of Everfresh, how each is shown, and the latest figures. `scripts/prove --write` writes",
+             "this page; each command also runs by itself.", "",
              "| Promise | Shown by | Figures | Command | Commit |", "|---|---|---|---|---|"]
     parts = [figures[name] for name in proofs.PARTS if name in figures]
     for part in parts:

@@ -7,8 +7,8 @@ import struct
 import sys
 import zipfile
 
-# Limits in MB, zipped: Lambda fetches and unpacks the zip at a cold start. Raise them with a reason:
-# those of the worker were raised for the SDK of Lambda and for decoders of Brotli and zstd.
+# Limits in MB, zipped: Lambda fetches and unpacks the zip at a cold start. Raise them with a
+# reason: those of the worker were raised for the SDK of Lambda and for decoders of Brotli and zstd.
 LIMITS = {
     "aarch64": {"everfresh-worker": 6.3, "everfresh-serve": 4.9},
     "x86_64": {"everfresh-worker": 7.7, "everfresh-serve": 6.1},

@@ -58,9 +58,20 @@ pub(crate) enum Command {
     Dev(DevArgs),
     /// Enqueue a request to regenerate a page, or to make all pages with a tag stale
     Enqueue(EnqueueArgs),
-    /// Inspect a page
+    /// Inspect pages, and change what is published
     #[command(subcommand)]
     Page(PageCommand),
+    /// Say why a URL is served as it is, and what happens next
+    Explain(ExplainArgs),
+    /// Inspect or end the lease of a page
+    #[command(subcommand)]
+    Lease(LeaseCommand),
+    /// Pause regeneration: requests wait, and readers get what is published
+    Pause(PauseArgs),
+    /// End a pause
+    Resume(PauseArgs),
+    /// Remove superseded versions, orphaned objects and expired pages
+    Sweep(SweepArgs),
     /// Inspect a request
     #[command(subcommand)]
     Request(RequestCommand),
@@ -149,22 +160,183 @@ pub(crate) enum ReasonArg {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PageCommand {
+    /// List the published pages of a tenant
+    List(ListArgs),
     /// Show the published version, its freshness and its lease
-    Show(PageArgs),
+    Show(ShowArgs),
+    /// List the versions that are kept
+    History(PageArgs),
+    /// Compare the bodies of two versions
+    Diff(DiffArgs),
+    /// Publish a kept version again, and pin it
+    Rollback(RollbackArgs),
+    /// Keep the published version until it is unpinned; changes are recorded meanwhile
+    Pin(ChangeArgs),
+    /// Let a page be regenerated again, and request it
+    Unpin(ChangeArgs),
+    /// Make pages stale: by path, by prefix or by tag
+    Invalidate(InvalidateArgs),
+    /// Take pages down: they are answered with 410 until they are unpinned
+    Purge(PurgeArgs),
 }
 
+/// A page of a tenant.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PageArgs {
     /// Path of the page, for example /products/42
     pub(crate) path: String,
 
+    /// Tenant of the page; optional if the configuration has only one
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+
     /// Print only the published body
     #[arg(long)]
     pub(crate) body: bool,
 
-    /// Tenant of the page; optional if the configuration has only one
+    /// Print only the body of this kept version
+    #[arg(long, value_name = "VERSION", conflicts_with = "body")]
+    pub(crate) version: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ListArgs {
+    /// Only pages whose path begins with this
+    #[arg(long, default_value = "")]
+    pub(crate) prefix: String,
+
+    /// Only pages in this state
+    #[arg(long, value_enum)]
+    pub(crate) state: Option<StateArg>,
+
+    /// Tenant of the pages; optional if the configuration has only one
     #[arg(long)]
     pub(crate) tenant: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StateArg {
+    Fresh,
+    Stale,
+    Failing,
+    Pinned,
+    Bypassed,
+    Purged,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DiffArgs {
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+
+    /// The older version, from `page history`
+    pub(crate) old: String,
+
+    /// The newer version; default: the published one
+    pub(crate) new: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ChangeArgs {
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RollbackArgs {
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+
+    /// The version to publish, from `page history`
+    pub(crate) version: String,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InvalidateArgs {
+    /// Path of one page
+    #[arg(required_unless_present_any = ["prefix", "tag"], conflicts_with_all = ["prefix", "tag"])]
+    pub(crate) path: Option<String>,
+
+    /// Every page at and below this path
+    #[arg(long, conflicts_with = "tag")]
+    pub(crate) prefix: Option<String>,
+
+    /// Every page that carries this tag
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+
+    /// Tenant of the pages; optional if the configuration has only one
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PurgeArgs {
+    /// Path of one page
+    #[arg(required_unless_present = "prefix", conflicts_with = "prefix")]
+    pub(crate) path: Option<String>,
+
+    /// Every published page at and below this path
+    #[arg(long)]
+    pub(crate) prefix: Option<String>,
+
+    /// Tenant of the pages; optional if the configuration has only one
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExplainArgs {
+    /// URL as a reader requests it; without a host, a path of the only tenant
+    pub(crate) url: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LeaseCommand {
+    /// Show who may publish the page now, and until when
+    Show(PageArgs),
+    /// End the lease: its worker publishes nothing more, and its request is retried
+    Release(ChangeArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PauseArgs {
+    /// Only this tenant; default: all of them
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SweepArgs {
+    /// Only this tenant; default: all of them
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+
+    /// Show what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -62,7 +62,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     for variable in &settings.ignored {
         note!("{variable} is ignored: `dev` creates its own table, bucket and queues");
     }
-    let worker = Arc::new(worker(&settings, &config, &clients).await?);
+    let worker = Arc::new(worker(&settings, &config, pages_port.number(), &clients).await?);
     let gateway = aws_port.serve(engines.clone()).context("starting the gateway of DynamoDB, S3 and SQS")?;
     let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::READER);
     let readers = readers::open(pages_port, &config::read(&config)?, &reading, settings.serving.clone()).await?;
@@ -131,11 +131,12 @@ fn config_file(
     })
 }
 
-/// The worker as deployed, except that loopback origins are allowed.
-async fn worker(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Result<Worker> {
+/// The worker as deployed, except that loopback origins are allowed, and that pages of this
+/// machine's own hosts are rendered for the port where they are read.
+async fn worker(settings: &Settings, config: &Path, port: u16, clients: &Clients) -> anyhow::Result<Worker> {
     let folder = config.parent().unwrap_or(Path::new("."));
     let renderers = Renderers::new(folder, Clock::system(), TemplateProcess::own()?).with_loopback();
-    let mut loaded = config::load(config)?;
+    let mut loaded = config::load(config)?.served_at(port);
     config::read_secrets(&mut loaded, Sends::Renders).await?;
     loaded.check_origins(true).with_context(|| config.display().to_string())?;
     let renderers = if invokes_functions(&loaded) { with_functions(renderers).await } else { renderers };
@@ -146,8 +147,8 @@ fn invokes_functions(config: &Config) -> bool {
     config.tenants().any(|tenant| matches!(tenant.render, Render::Lambda(_)))
 }
 
-/// Functions are not part of local mode: they are invoked in AWS, or at AWS_ENDPOINT_URL_LAMBDA. Only
-/// for configurations that need it, because the SDK may search the network for a region.
+/// Functions are not part of local mode: they are invoked in AWS, or at AWS_ENDPOINT_URL_LAMBDA.
+/// Only for configurations that need it, because the SDK may search the network for a region.
 async fn with_functions(renderers: Renderers) -> Renderers {
     let aws = Clients::aws(&aws_sdk_config(ClientTimeouts::WORKER, Network::Workstation).await);
     renderers.with_lambda(&aws)

@@ -7,14 +7,18 @@ mod dev;
 mod dlq;
 mod enqueue;
 mod exit;
+mod explain;
+mod lease;
 mod output;
 mod page;
+mod pause;
 mod preview;
 mod prewarm;
 mod readers;
 mod request;
 mod settings;
 mod status;
+mod sweep;
 mod target;
 mod words;
 
@@ -26,7 +30,7 @@ use everfresh_core::logs;
 use everfresh_worker::render::templates::TemplateProcess;
 use tokio::runtime::Runtime;
 
-use crate::args::{Args, Command, ConfigCommand, PageCommand, PreviewCommand, RequestCommand};
+use crate::args::{Args, Command, ConfigCommand, PreviewCommand, RequestCommand};
 use crate::output::{Log, note};
 
 fn main() -> ExitCode {
@@ -70,7 +74,12 @@ async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Dev(dev) => dev::run(dev, target).await,
         Command::Enqueue(enqueue) => enqueue::run(enqueue, target).await,
-        Command::Page(PageCommand::Show(page)) => page::show(page, target).await,
+        Command::Page(command) => page::run(command, target).await,
+        Command::Explain(url) => explain::run(&url, target).await,
+        Command::Lease(command) => lease::run(command, target).await,
+        Command::Pause(pause) => pause::pause(&pause, target).await,
+        Command::Resume(pause) => pause::resume(&pause, target).await,
+        Command::Sweep(args) => sweep::run(&args, target).await,
         Command::Request(RequestCommand::Show(request)) => request::show(request, target).await,
         Command::Config(ConfigCommand::Check) => config::check(target),
         Command::Preview(PreviewCommand::Cookie(preview)) => preview::cookie(&preview, target).await,

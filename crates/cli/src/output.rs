@@ -42,6 +42,16 @@ pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
     bytes(format!("{}\n", on_lines(&serde_json::to_string_pretty(document)?)).as_bytes())
 }
 
+/// A JSON document on one line, for lists of any length.
+pub(crate) fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
+    bytes(format!("{}\n", on_one_line(&serde_json::to_string(document)?)).as_bytes())
+}
+
+/// Text of several lines.
+pub(crate) fn lines(text: &str) -> anyhow::Result<()> {
+    bytes(on_lines(text).as_bytes())
+}
+
 /// Exactly these bytes, unescaped.
 pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();

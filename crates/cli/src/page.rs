@@ -1,169 +1,38 @@
-//! `everfresh page show`: the published version, its freshness and its lease.
+//! `everfresh page`: inspects pages, and changes what is published.
 
-use anyhow::{Context, anyhow};
-use everfresh_core::domain::artifact::locate;
-use everfresh_core::domain::freshness::{Freshness, Why, freshness};
-use everfresh_core::domain::page::Meta;
-use everfresh_core::domain::page_key::Tenant;
-use everfresh_core::domain::seconds;
-use everfresh_enqueue::explain;
+mod change;
+mod diff;
+mod history;
+mod list;
+pub(crate) mod show;
+mod state;
 
-use crate::args::{PageArgs, TargetArgs};
-use crate::config::tenant;
-use crate::output::{self, say};
+use everfresh_core::config::Config;
+
+use crate::args::{PageCommand, TargetArgs};
 use crate::target::Target;
 
-pub(crate) async fn show(args: PageArgs, target: &TargetArgs) -> anyhow::Result<()> {
-    let json = target.json;
-    let target = Target::resolve(target).await?;
+pub(crate) async fn run(command: PageCommand, args: &TargetArgs) -> anyhow::Result<()> {
+    let target = Target::resolve(args).await?;
     let config = target.config().await?;
-    let tenant = tenant(&config, args.tenant.as_deref())?;
-    let resolved = tenant
-        .resolve(&args.path)
-        .with_context(|| format!("{} is not a page of tenant {}", args.path, tenant.tenant))?;
-    let page = &resolved.page;
-    let ledger = target.ledger();
-    let state = ledger.lookup(page).await?;
-    if args.body {
-        let meta = state
-            .meta
-            .with_context(|| format!("{0} is not published: request it with `everfresh enqueue {0}`", args.path))?;
-        return print_body(&target, page.tenant(), &meta).await;
-    }
-    let now_ms = ledger.time().now_ms();
-    let policy = resolved.route.policy(target.deploy, target.epsilon_ms);
-    let epoch_ms = ledger.epoch(page.tenant()).await?;
-    let tags = state.meta.as_ref().map_or(&[][..], |meta| &meta.tags);
-    let invalidations = ledger.invalidations(page, tags, epoch_ms).await?;
-    let freshness = freshness(state.meta.as_ref(), &state.health, &invalidations, &policy, now_ms);
-    let lease = state.lock.as_ref().filter(|lock| lock.held(now_ms));
-    let fresh = match freshness {
-        Freshness::Fresh { until_ms } => {
-            format!("fresh for {}", in_words(seconds::ceil(until_ms.saturating_sub(now_ms))))
-        }
-        Freshness::Stale { why } => format!("stale: {}", cause(why)),
-        Freshness::Expired { why } => format!("expired: {}", cause(why)),
-        Freshness::Bypass { due } => {
-            let reason = state.meta.as_ref().and_then(|meta| meta.bypass).map_or("", |bypass| bypass.reason.as_str());
-            match due {
-                None => format!("bypass: the origin answers each reader ({reason})"),
-                Some(why) => format!("bypass: the origin answers each reader ({reason}); check due: {}", cause(why)),
-            }
-        }
-        Freshness::Missing => match &state.unreadable {
-            Some(row) => format!("missing: {}; the next render replaces that row", row.error),
-            None => "missing: never published".to_owned(),
-        },
-        Freshness::Gone => "gone: purged".to_owned(),
-    };
-    if json {
-        let meta = state.meta.as_ref().map(|meta| {
-            serde_json::json!({
-                "version": meta.version.map(|version| version.to_string()),
-                "status": meta.status,
-                "s3_key": meta.s3_key,
-                "generated_at": meta.generated_at,
-                "revalidate_seconds": meta.revalidate_seconds,
-                "source_ms": meta.source_ms,
-                "body_bytes": meta.body_bytes,
-                "etag": meta.etag,
-                "tags": meta.tags.iter().map(|tag| tag.as_str()).collect::<Vec<_>>(),
-            })
-        });
-        let shown = serde_json::json!({
-            "page": page.to_string(),
-            "hash": page.hash().to_string(),
-            "freshness": fresh,
-            "published": meta,
-            "leased_until": lease.map(|lock| lock.lease_expires_at),
-            "failures": state.health.failures,
-            "pinned": state.health.pinned(),
-        });
-        output::json(&shown)?;
-        return Ok(());
-    }
-    say!("page       {} of {}", page.path().as_str(), page.tenant())?;
-    say!("hash       {}", page.hash())?;
-    say!("freshness  {fresh}")?;
-    if let Some(meta) = &state.meta {
-        let version = meta.version.map_or("(foreign row)".to_owned(), |version| version.to_string());
-        say!("version    {version}")?;
-        say!("status     {}", meta.status.map_or("?".to_owned(), |status| status.to_string()))?;
-        say!("body       {}", target.shown_object(page.tenant(), &meta.s3_key))?;
-        say!("bytes      {}", meta.body_bytes.map_or("?".to_owned(), |bytes| bytes.to_string()))?;
-        let tags: Vec<&str> = meta.tags.iter().map(|tag| tag.as_str()).collect();
-        say!("tags       {}", tags.join(", "))?;
-    }
-    if let Some(lock) = lease {
-        let left = lock.lease_expires_at.saturating_sub(seconds::floor(now_ms));
-        say!("lease      held for another {} unless renewed", in_words(left))?;
-    }
-    if state.health.failures > 0 {
-        say!("failures   {} in a row", state.health.failures)?;
-    }
-    if state.health.pinned() {
-        say!("pinned     yes")?;
-    }
-    Ok(())
-}
-
-/// What made the page stale.
-fn cause(why: Why) -> &'static str {
-    match why {
-        Why::Age => "its lifetime is over",
-        Why::Invalidated => "invalidated since it was rendered",
-        Why::Deployed => "rendered by an older deployment",
-        Why::Clock => "dated in the future",
+    let deployment = Deployment { target, config, json: args.json };
+    match command {
+        PageCommand::List(list) => list::run(&deployment, list).await,
+        PageCommand::Show(page) => show::run(&deployment, page).await,
+        PageCommand::History(page) => history::run(&deployment, page).await,
+        PageCommand::Diff(diff) => diff::run(&deployment, diff).await,
+        PageCommand::Pin(page) => change::pin(&deployment, page).await,
+        PageCommand::Unpin(page) => change::unpin(&deployment, page).await,
+        PageCommand::Rollback(page) => change::roll_back(&deployment, page).await,
+        PageCommand::Invalidate(pages) => change::invalidate(&deployment, pages).await,
+        PageCommand::Purge(pages) => change::purge(&deployment, pages).await,
     }
 }
 
-/// A length of time in its two largest units.
-pub(crate) fn in_words(seconds: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [(24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s")];
-    let mut words: Vec<String> = Vec::new();
-    let mut left = seconds;
-    for (size, unit) in UNITS {
-        let number = left / size;
-        left %= size;
-        if number > 0 || !words.is_empty() {
-            words.push(format!("{number} {unit}"));
-        }
-    }
-    match words.as_slice() {
-        [] => "0 s".to_owned(),
-        [first] => first.clone(),
-        [first, second, ..] if second.starts_with("0 ") => first.clone(),
-        [first, second, ..] => format!("{first} {second}"),
-    }
-}
-
-async fn print_body(target: &Target, tenant: &Tenant, meta: &Meta) -> anyhow::Result<()> {
-    let bucket = &target.stack.bucket;
-    // The same check as the server's: what readers cannot get is not printed here either.
-    let key = locate(&meta.s3_key, bucket, tenant, target.layout)
-        .with_context(|| format!("the body {} is not read, and the server does not serve it", meta.s3_key))?;
-    let get = target.clients.s3.get_object().bucket(bucket).key(key);
-    let object = get.send().await.map_err(|error| anyhow!("the body s3://{bucket}/{key}: {}", explain(&error)))?;
-    let body = object.body.collect().await.context("reading the body")?;
-    output::bytes(&body.into_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_shown_in_two_units() {
-        for (seconds, shown) in [
-            (0, "0 s"),
-            (59, "59 s"),
-            (60, "1 min"),
-            (61, "1 min 1 s"),
-            (7_260, "2 h 1 min"),
-            (86_400 + 59, "1 d"),
-            (90_000, "1 d 1 h"),
-        ] {
-            assert_eq!(in_words(seconds), shown);
-        }
-    }
+/// The deployment that a command is about, and its configuration.
+pub(crate) struct Deployment {
+    pub(crate) target: Target,
+    pub(crate) config: Config,
+    /// Print JSON.
+    pub(crate) json: bool,
 }

@@ -48,10 +48,10 @@ async fn answer(
     hosts: Arc<HostAliases>,
     mut request: http::Request<Bytes>,
 ) -> http::Response<ResponseBody> {
-    let Served { reply, stream, enqueue } = server.serve(&hosts.request(&request)).await;
+    let Served { reply, stream, enqueues } = server.serve(&hosts.request(&request)).await;
     // Unlike a Lambda function, this process is not frozen after the reply.
     tokio::spawn(async move {
-        server.finish(enqueue).await;
+        server.finish(enqueues).await;
         // Metrics are not reported here and must not accumulate.
         server.take_metrics();
     });

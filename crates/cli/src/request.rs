@@ -19,7 +19,7 @@ pub(crate) use self::tail::tail;
 use crate::args::{RequestArgs, TargetArgs};
 use crate::config::tenant;
 use crate::output::{self, say};
-use crate::page::in_words;
+use crate::page::show::in_words;
 use crate::target::Target;
 use crate::words::age;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use everfresh_core::domain::seconds;
 
-use crate::page::in_words;
+use crate::page::show::in_words;
 
 /// How often long work says how far it is.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(2);

@@ -379,12 +379,38 @@ fn hanging_renders_do_not_block_other_pages() {
     let dev = Dev::start_with(folder.path(), |command| command.args(["--origin", &url]));
     let data = dev.data.to_str().unwrap();
     let mut hanging = Vec::new();
-    for page in 0..6 {
+    // As many as `dev` renders at once.
+    for page in 0..10 {
         // One by one, so that each is a batch of its own.
         let sent = everfresh(&["enqueue", &format!("/{page}"), "--data", data]);
         assert!(sent.status.success(), "{}", text(&sent.stderr));
         let connection = connections.recv_timeout(Duration::from_secs(20));
         hanging.push(connection.unwrap_or_else(|_| panic!("{page} renders hang, and the next one does not start")));
+    }
+}
+
+#[test]
+fn origin_renders_for_the_host_and_port_of_the_browser() {
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", origin.local_addr().unwrap());
+    let (received, requests) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in origin.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap();
+            let _ = received.send(String::from_utf8_lossy(&request[..length]).into_owned());
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let dev = Dev::start_with(folder.path(), |command| command.args(["--origin", &url]));
+    let sent = everfresh(&["enqueue", "/page", "--data", dev.data.to_str().unwrap()]);
+    assert!(sent.status.success(), "{}", text(&sent.stderr));
+    let request = requests.recv_timeout(Duration::from_secs(20)).unwrap();
+    let (_, port) = dev.endpoints["pages"].as_str().unwrap().rsplit_once(':').unwrap();
+    for header in ["host", "x-forwarded-host"] {
+        assert!(request.contains(&format!("\r\n{header}: localhost:{port}\r\n")), "{request}");
     }
 }
 

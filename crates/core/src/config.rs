@@ -55,6 +55,7 @@ pub use self::accept_message::{AcceptError, Accepted};
 pub use self::added_headers::{AddedHeaders, HeaderProblem, Reference, Secret};
 pub use self::destination::{Destination, Fallback};
 pub use self::duration::{Duration, DurationError};
+use self::http_origin::is_this_machine;
 pub use self::http_origin::{HttpOrigin, SentHost};
 pub use self::jitter::jittered;
 pub use self::ladder::{Ladder, LadderError, Rung};
@@ -94,6 +95,8 @@ pub struct TenantConfig {
     pub tenant: Tenant,
     /// Host names it answers to, in lower case.
     pub hosts: Vec<String>,
+    /// The host that its pages are rendered for: the first one, with a port in `everfresh dev`.
+    pub site: String,
     /// Where its pages come from.
     pub render: Render,
     /// Sent with every request to the origin.
@@ -255,6 +258,7 @@ impl Config {
         entries.sort_by(Entry::cmp_specificity);
         let config = TenantConfig {
             tenant: tenant.clone(),
+            site: hosts.first().cloned().unwrap_or_default(),
             hosts,
             render: file.render,
             origin_headers: file.origin_headers,
@@ -290,6 +294,16 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Names the port of the sites whose host is this machine itself, as `everfresh dev` serves
+    /// them: what an origin builds from its host would else lead to another server.
+    #[must_use]
+    pub fn served_at(mut self, port: u16) -> Self {
+        for tenant in self.tenants.values_mut().filter(|tenant| is_this_machine(&tenant.site)) {
+            tenant.site = format!("{}:{port}", tenant.site);
+        }
+        self
     }
 
     /// All tenants, by name.

@@ -20,6 +20,7 @@
 //! | [`notifier`] | CloudFront, EventBridge and SNS, after a page is published |
 //! | [`random`] | random tokens and ids that no other process draws |
 //! | [`render`] | the one trait: where pages come from |
+//! | [`secret_store`] | Secrets Manager, for the headers that the configuration adds |
 //! | [`environment`] | a function's variables, each refused by its name |
 //! | [`stack`] | the names of what a deployment consists of |
 //!

@@ -23,13 +23,13 @@ pub const RECEIVED: Metric = count("received");
 pub const COMMITTED: Metric = count("committed");
 /// The content did not change.
 pub const UNCHANGED: Metric = count("unchanged");
-/// The published version covered the request.
+/// Commits of a version without a body: the origin answers each reader by itself.
 pub const BYPASSED: Metric = count("bypassed");
 /// Published pages that their origin took down.
 pub const WITHDRAWN: Metric = count("withdrawn");
 /// Withdrawals that were refused because the tenant has had too many.
 pub const WITHDRAWALS_REFUSED: Metric = count("withdrawals_refused");
-/// See [`crate::domain::outcome::Outcome::AlreadyCovered`].
+/// The published version covered the request.
 pub const ALREADY_COVERED: Metric = count("already_covered");
 /// The request had been completed before.
 pub const REPLAYED: Metric = count("replayed");

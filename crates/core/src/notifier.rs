@@ -16,7 +16,7 @@ pub use self::settings::{EventTarget, Invalidate, NotifierSettings};
 use crate::aws_error::AwsError;
 use crate::clients::Clients;
 use crate::domain::digest::Digest;
-use crate::domain::page::{ANY_REQUEST, Meta};
+use crate::domain::page::{ANY_REQUEST, Meta, PendingNotification, PendingScope};
 use crate::domain::page_key::{PageKey, Tenant};
 use crate::domain::request::IdempotencyKey;
 use crate::domain::tag::Tag;
@@ -56,12 +56,8 @@ impl Notifier {
         (self.events.is_some() && !cdn_only) || self.invalidates(meta)
     }
 
-    /// An operator's version carries no request's key. A page that was taken down must not live on
-    /// in the CDN, whatever the setting says.
     fn invalidates(&self, meta: &Meta) -> bool {
-        let taken_down = !meta.has_body() || meta.status.is_some_and(|status| status != 200);
-        let by_operator = meta.pending_notification.as_ref().is_some_and(|pending| pending.key == ANY_REQUEST);
-        self.cdn.is_some() && (self.invalidate == Invalidate::All || taken_down || by_operator)
+        self.cdn.is_some() && (self.invalidate == Invalidate::All || must_invalidate(meta))
     }
 
     /// Notifies CDN and subscribers, if they need it, that this version of the page is published.
@@ -72,7 +68,8 @@ impl Notifier {
         if let Some(cdn) = self.cdn.as_ref().filter(|_| self.invalidates(meta)) {
             cdn.invalidate_page(page, &id).await?;
         }
-        let cdn_only = meta.pending_notification.as_ref().is_some_and(|pending| pending.cdn_only);
+        let pending = meta.pending_notification.as_ref();
+        let cdn_only = pending.is_some_and(|pending| pending.scope == PendingScope::CdnOnly);
         match self.events.as_ref().filter(|_| !cdn_only) {
             Some(events) => events.page_regenerated(page, version, meta, &id).await,
             None => Ok(()),
@@ -80,11 +77,21 @@ impl Notifier {
     }
 
     /// Invalidates every page with this tag at the CDN, once per request, unless it is notified of
-    /// withdrawals only. No event: nothing is
-    /// regenerated yet.
+    /// withdrawals only. No event: nothing is regenerated yet.
     pub async fn notify_tag(&self, tenant: &Tenant, tag: &Tag, key: &IdempotencyKey) -> Result<(), NotifyError> {
         let Some(cdn) = self.cdn.as_ref().filter(|_| self.invalidate == Invalidate::All) else { return Ok(()) };
         let id = format!("tag.{}", Digest::of(format!("{tenant}\n{tag}\n{key}").as_bytes()));
         cdn.invalidate_tag(tenant, tag, &id).await
     }
+}
+
+/// Whether the CDN is invalidated whatever the setting says: a page that was taken down must not
+/// live on there, and what an operator changed must be seen. An operator's version carries no
+/// request's key.
+pub fn must_invalidate(meta: &Meta) -> bool {
+    let taken_down = !meta.has_body() || meta.status.is_some_and(|status| status != 200);
+    let pending = meta.pending_notification.as_ref();
+    let by_mark =
+        |pending: &PendingNotification| pending.key == ANY_REQUEST || pending.scope == PendingScope::AfterTakedown;
+    taken_down || pending.is_some_and(by_mark)
 }

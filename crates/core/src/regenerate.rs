@@ -27,11 +27,9 @@ use self::keep_lease::{Kept, keep_lease};
 use self::next_version::{AnswerInfo, JUNK_SECONDS};
 use self::notify::NotifyBackoff;
 use self::plan::Plan;
-use self::render::Answer;
 use crate::artifacts::Artifacts;
 use crate::branches::{Branch, reached};
 use crate::config::{Ladder, Resolved, TenantConfig};
-use crate::domain::bypass::BypassReason;
 use crate::domain::coverage::Coverage;
 use crate::domain::outcome::{Busy, ErrorClass, Outcome, RejectReason};
 use crate::domain::page::{Meta, ReqStatus};
@@ -230,25 +228,12 @@ impl Regenerator {
         let render = self.render(job, &state, needs.no_cache);
         let rendered = keep_lease(&self.ledger, &mut lease, &self.settings.ladder, render).await;
         let rights = Rights { claim, lease };
-        let (answer, mut rights) = match rendered {
-            Kept::Done(Ok(answer)) => (answer, rights),
+        let (received, mut rights) = match rendered {
+            Kept::Done(Ok(received)) => (received, rights),
             Kept::Done(Err(class)) => return self.fail(rights, class, state, None).await,
             Kept::LostLease => return self.give_up(rights, busy(Busy::LostLease)).await,
         };
         rights.claim.reached(Stage::Rendered, self.now_ms());
-        let received = match answer {
-            Answer::Received(received) => received,
-            // Only an HTTP origin can answer its readers in the page's place.
-            Answer::TooLarge if !job.tenant.has_origin() => {
-                return self.fail(rights, ErrorClass::Gate, state, None).await;
-            }
-            Answer::TooLarge => {
-                reached(Branch::AnswerBypassed);
-                let reason = BypassReason::TooLarge;
-                let publication = self.bypass_publication(job, &state, reason, None, source_ms);
-                return self.commit(job, rights, publication, state.meta).await;
-            }
-        };
         let head = received.head();
         let made = made(&head, began_ms, needs.not_before_ms, self.now_ms(), rights.claim.stale_answers());
         let (source_ms, cached_until_ms) = match made {
@@ -415,8 +400,8 @@ impl Regenerator {
         tracing::warn!(
             %page,
             stale_answers,
-            "a cache at the origin answered for {page} with old content ({stale_answers} times for this request); nothing \
-             was published"
+            "a cache at the origin answered for {page} with content that may be from before the change ({stale_answers} \
+             times for this request); nothing was published"
         );
         let outcome = match stale_answers {
             MAX_STALE_RESPONSES.. if job.newest_changed_ms.is_some() => {

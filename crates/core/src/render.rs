@@ -18,7 +18,8 @@ pub struct RenderRequest<'a> {
     pub page: &'a PageKey,
     /// The tenant's renderer, as configured.
     pub render: &'a Render,
-    /// The tenant's first host name: the site that the page belongs to.
+    /// The site that the page belongs to: the tenant's first host name, with a port in `everfresh
+    /// dev`.
     pub host: &'a str,
     /// Caches on the way must revalidate at the origin: the page is known to have changed.
     pub no_cache: bool,
@@ -52,7 +53,12 @@ pub enum RenderFailure {
     #[error("the origin's response cannot be read")]
     Unreadable(#[source] Box<dyn Error + Send + Sync>),
     #[error("the body is larger than {max_bytes} bytes")]
-    TooLarge { max_bytes: u64 },
+    TooLarge {
+        max_bytes: u64,
+        /// Status and headers, if an HTTP origin answered: they say whether the page itself is too
+        /// large, or only an error page or an outdated answer.
+        head: Option<Box<Rendered>>,
+    },
     /// The function ran and failed.
     #[error("the function failed")]
     Function(#[source] Box<dyn Error + Send + Sync>),

@@ -299,3 +299,24 @@ fn deployment_that_changes_other_settings_keeps_the_request_hash() {
     };
     assert_eq!(hash(&before), hash(&after));
 }
+
+#[test]
+fn site_of_this_machine_has_the_port_where_it_is_served() {
+    for (hosts, site) in [
+        ("[\"localhost\", \"127.0.0.1\"]", "localhost:3000"),
+        ("[\"shop.localhost\"]", "shop.localhost:3000"),
+        ("[\"127.0.0.1\"]", "127.0.0.1:3000"),
+        ("[\"www.acme.example\", \"localhost\"]", "www.acme.example"),
+    ] {
+        let config = Config::parse(&with_tenant_lines(hosts, "{ http = \"https://o.example\" }")).unwrap();
+        let served = config.served_at(3000);
+        assert_eq!(served.tenants().next().unwrap().site, site);
+    }
+}
+
+#[test]
+fn bound_of_the_life_below_the_life_is_refused() {
+    let refused = refusal(&with_route_line("max_revalidate = \"59s\""));
+    assert!(refused.contains("tenant.acme.route[0].max_revalidate"), "{refused}");
+    assert!(Config::parse(&with_route_line("max_revalidate = \"60s\"")).is_ok());
+}

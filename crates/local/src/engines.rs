@@ -124,7 +124,8 @@ impl Engines {
 
 impl Service {
     /// JSON protocols name the operation in a header. A form is the Query protocol (Everfresh
-    /// uploads nothing by POST), and the paths of CloudFront and Lambda begin with an API version. The rest is S3.
+    /// uploads nothing by POST), and the paths of CloudFront and Lambda begin with an API version.
+    /// The rest is S3.
     pub fn of<T>(request: &Request<T>) -> Self {
         let header = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
         match header("x-amz-target") {

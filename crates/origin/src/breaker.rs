@@ -11,8 +11,8 @@ const MAX_FAILURES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// Counts failed connections; a status is no failure. After [`MAX_FAILURES`] in a row it is open for
-/// a second, then lets one attempt through, and doubles the pause if that fails too.
+/// Counts failed connections; a status is no failure. After [`MAX_FAILURES`] in a row it is open
+/// for a second, then lets one attempt through, and doubles the pause if that fails too.
 #[derive(Debug, Default)]
 pub(crate) struct CircuitBreaker {
     state: Mutex<State>,

@@ -49,8 +49,8 @@ impl Connector {
         Self { loopback: true, ..self }
     }
 
-    /// Connects, and tries again a few times if the origin refuses or closes the connection: nothing
-    /// has been sent yet. No attempt begins after `deadline`.
+    /// Connects, and tries again a few times if the origin refuses or closes the connection:
+    /// nothing has been sent yet. No attempt begins after `deadline`.
     pub(crate) async fn open(
         &self,
         origin: &HttpOrigin,

@@ -1,6 +1,7 @@
 //! Removes the content codings of a fetched page: it is stored as it is, because not every client
 //! can decode it.
 
+use bytes::Bytes;
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::RenderFailure;
 use tokio::task::spawn_blocking;
@@ -22,8 +23,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// On a thread of its own, because a large page takes tens of milliseconds, and there a panic of
-    /// a decoder is this page's failure.
+    /// On a thread of its own, because a large page takes tens of milliseconds, and there a panic
+    /// of a decoder is this page's failure.
     pub(crate) async fn decode(self, page: Rendered, max_bytes: u64) -> Result<Rendered, RenderFailure> {
         if !page.headers.iter().any(|(name, _)| name == CODINGS) {
             return Ok(page);
@@ -51,18 +52,22 @@ const DIGESTS: [&str; 4] = ["content-digest", "content-md5", "digest", "repr-dig
 /// of them, leave it as it is.
 fn decode(page: Rendered, max_bytes: u64) -> Result<Rendered, RenderFailure> {
     let Some(codings) = codings(&page.headers).filter(|codings| !codings.is_empty()) else { return Ok(page) };
+    let mut headers = page.headers;
+    headers.retain(|(name, _)| !describes_coded(name));
+    let head = Rendered { status: page.status, headers, body: Bytes::new(), declared_bytes: None };
     let mut body = page.body;
     // A 304, or a page of no bytes, has none that could be decoded.
     if !body.is_empty() {
         for coding in codings.into_iter().rev() {
             let mut output = Output::new(body.len() as u64, max_bytes);
             coding.decode(&body, &mut output)?;
-            body = output.bytes.into();
+            match output.finish() {
+                Some(decoded) => body = decoded,
+                None => return Err(RenderFailure::TooLarge { max_bytes, head: Some(Box::new(head)) }),
+            }
         }
     }
-    let mut headers = page.headers;
-    headers.retain(|(name, _)| !describes_coded(name));
-    Ok(Rendered { status: page.status, headers, body, declared_bytes: None })
+    Ok(Rendered { body, ..head })
 }
 
 /// The codings in the order in which they were applied. `None` if one is not accepted.
@@ -81,24 +86,35 @@ fn describes_coded(name: &str) -> bool {
 /// Decoded bytes, up to both limits.
 pub(crate) struct Output {
     bytes: Vec<u8>,
+    /// Of all decoded bytes; those beyond `max_bytes` are not kept.
+    length: u64,
     max_bytes: u64,
     max_decoded: u64,
 }
 
 impl Output {
     fn new(coded: u64, max_bytes: u64) -> Self {
-        Self { bytes: Vec::new(), max_bytes, max_decoded: coded.saturating_mul(MAX_RATIO).saturating_add(FREE_BYTES) }
+        let max_decoded = coded.saturating_mul(MAX_RATIO).saturating_add(FREE_BYTES);
+        Self { bytes: Vec::new(), length: 0, max_bytes, max_decoded }
     }
 
-    pub(crate) fn push(&mut self, decoded: &[u8]) -> Result<(), RenderFailure> {
-        let length = (self.bytes.len() + decoded.len()) as u64;
-        if length > self.max_bytes {
-            return Err(RenderFailure::TooLarge { max_bytes: self.max_bytes });
+    /// Beyond `max_bytes` it only counts: an attack or a broken stream must not pass for a page
+    /// that is too large.
+    pub(crate) fn push(&mut self, decoded: &[u8]) -> Result<(), OriginError> {
+        self.length += decoded.len() as u64;
+        if self.length > self.max_decoded {
+            return Err(OriginError::Inflates { ratio: MAX_RATIO });
         }
-        if length > self.max_decoded {
-            return Err(OriginError::Inflates { ratio: MAX_RATIO }.into());
+        if self.length <= self.max_bytes {
+            self.bytes.extend_from_slice(decoded);
+        } else {
+            self.bytes = Vec::new();
         }
-        self.bytes.extend_from_slice(decoded);
         Ok(())
+    }
+
+    /// The whole body; none if it is too large.
+    fn finish(self) -> Option<Bytes> {
+        (self.length <= self.max_bytes).then(|| self.bytes.into())
     }
 }

@@ -76,8 +76,8 @@
 //!   buffer, which is checked at the moment of use, and
 //! - it has been idle for at least [`OriginTimeouts::min_idle`].
 //!
-//! What this detects in a fetch, for a response with `Content-Length: 10` that is followed by 90 more bytes or
-//! by a second response:
+//! What this detects in a fetch, for a response with `Content-Length: 10` that is followed by 90
+//! more bytes or by a second response:
 //!
 //! | The surplus arrives | Result |
 //! |---|---|

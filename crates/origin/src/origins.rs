@@ -123,8 +123,8 @@ impl Origins {
         Ok(PassResponse { status, headers, body: PassBody::new(body, sleep_until(deadline), connection), upgraded })
     }
 
-    /// Sends the request once, as soon as the origin's limits allow it. If a pooled connection turns
-    /// out to be closed before anything was written, another connection is used.
+    /// Sends the request once, as soon as the origin's limits allow it. If a pooled connection
+    /// turns out to be closed before anything was written, another connection is used.
     async fn send(
         &self,
         key: PoolKey,

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use everfresh_core::domain::artifact::Rendered;
 use everfresh_core::render::RenderFailure;
 use http::Response;
-use http::header::{AGE, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -15,17 +15,12 @@ pub(crate) async fn read(response: Response<Incoming>, max_bytes: u64) -> Result
     let (head, body) = response.into_parts();
     check_transfer_coding(&head.headers)?;
     let declared_bytes = declared_bytes(&head.headers);
-    // A page that is too large is answered by the origin itself from then on. An error page, or one
-    // out of a cache, says nothing of the kind.
-    let is_page = head.status.is_success() && !head.headers.contains_key(AGE);
-    let body = match read_body(body, declared_bytes, max_bytes).await {
-        Err(RenderFailure::TooLarge { max_bytes }) if !is_page => {
-            let what = format!("status {}, with more than {max_bytes} bytes", head.status);
-            return Err(RenderFailure::Unreadable(what.into()));
-        }
-        read => read?,
-    };
-    Ok(Rendered { status: head.status.as_u16(), headers: texts(&head.headers), body, declared_bytes })
+    let head =
+        Rendered { status: head.status.as_u16(), headers: texts(&head.headers), body: Bytes::new(), declared_bytes };
+    match read_body(body, declared_bytes, max_bytes).await? {
+        Some(body) => Ok(Rendered { body, ..head }),
+        None => Err(RenderFailure::TooLarge { max_bytes, head: Some(Box::new(head)) }),
+    }
 }
 
 /// Refuses every transfer coding except a single `chunked`. The HTTP library decodes only that one
@@ -39,10 +34,14 @@ pub(crate) fn check_transfer_coding(headers: &HeaderMap) -> Result<(), OriginErr
     }
 }
 
-/// Never holds more than `max_bytes`.
-async fn read_body(mut body: Incoming, declared_bytes: Option<u64>, max_bytes: u64) -> Result<Bytes, RenderFailure> {
+/// Never holds more than `max_bytes`; none if there are more.
+async fn read_body(
+    mut body: Incoming,
+    declared_bytes: Option<u64>,
+    max_bytes: u64,
+) -> Result<Option<Bytes>, OriginError> {
     if declared_bytes.is_some_and(|declared| declared > max_bytes) {
-        return Err(RenderFailure::TooLarge { max_bytes });
+        return Ok(None);
     }
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -51,11 +50,11 @@ async fn read_body(mut body: Incoming, declared_bytes: Option<u64>, max_bytes: u
             continue;
         };
         if (bytes.len() + data.len()) as u64 > max_bytes {
-            return Err(RenderFailure::TooLarge { max_bytes });
+            return Ok(None);
         }
         bytes.extend_from_slice(&data);
     }
-    Ok(bytes.freeze())
+    Ok(Some(bytes.freeze()))
 }
 
 /// The `Content-Length`. The HTTP parser has refused several that differ.

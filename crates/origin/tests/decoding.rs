@@ -163,7 +163,7 @@ async fn decoded_body_is_at_most_the_limit() {
         let fetch = |max_bytes| origins.fetch(&url, OriginRequest { max_bytes, ..page() });
         assert_eq!(fetch(length).await.unwrap().body, plain(), "{coding}");
         let failure = fetch(length - 1).await.unwrap_err();
-        assert!(matches!(failure, RenderFailure::TooLarge { max_bytes } if max_bytes == length - 1), "{failure:?}");
+        assert!(matches!(failure, RenderFailure::TooLarge { max_bytes, .. } if max_bytes == length - 1), "{failure:?}");
     }
 }
 
@@ -182,5 +182,33 @@ async fn passed_response_stays_coded() {
         let coding = headers(&[("content-encoding", coding)]);
         assert_eq!(passed.headers.get("content-encoding"), coding.get("content-encoding"));
         assert_eq!(read(passed).await.unwrap(), body);
+    }
+}
+
+#[tokio::test]
+async fn oversize_page_is_told_from_a_bomb_and_keeps_its_head() {
+    let limit = 50_000;
+    let fetch = async |status: &str, body: Vec<u8>| {
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Encoding: gzip\r\nAge: 7\r\nContent-MD5: x\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let server = Server::says([head.as_bytes(), &body].concat()).await;
+        let request = OriginRequest { max_bytes: limit, ..page() };
+        origins().with_decoding().fetch(&origin(&server.url()), request).await.unwrap_err()
+    };
+    for (status, code) in [("200 OK", 200), ("503 Service Unavailable", 503)] {
+        let failure = fetch(status, gzip(&plain().repeat(45))).await;
+        let RenderFailure::TooLarge { head: Some(head), .. } = failure else { panic!("{failure:?}") };
+        assert_eq!(head.status, code);
+        assert_eq!(head.headers, [("age".to_owned(), "7".to_owned())]);
+    }
+    // Both pass the limit of the size long before that of the ratio.
+    let bomb = gzip(&[plain(), vec![0; 8 << 20]].concat());
+    let mut cut = gzip(&plain().repeat(45));
+    cut.truncate(cut.len() - 1);
+    for body in [bomb, cut] {
+        let failure = fetch("200 OK", body).await;
+        assert!(matches!(failure, RenderFailure::Unreadable(_)), "{failure:?}");
     }
 }

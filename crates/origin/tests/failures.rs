@@ -79,7 +79,7 @@ async fn content_length_above_the_limit_is_refused_unread() {
     })
     .await;
     let failure = fetch(&origin, page()).await.unwrap_err();
-    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 1_048_576 }), "{failure:?}");
+    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 1_048_576, .. }), "{failure:?}");
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn endless_chunks_stop_at_the_limit_and_close_the_connection() {
     })
     .await;
     let failure = fetch(&origin, OriginRequest { max_bytes: 100_000, ..page() }).await.unwrap_err();
-    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 100_000 }), "{failure:?}");
+    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 100_000, .. }), "{failure:?}");
     timeout(LONG, noticed).await.expect("the connection is still open").unwrap();
 }
 

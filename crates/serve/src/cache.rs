@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `snapshot` | [`PageSnapshot`]: one page as DynamoDB had it; [`CachedPage`]: with where it comes from |
 //! | `snapshot_cache` | reading snapshots: cached, shared, deferred or awaited |
-//! | `snapshot_lru` | the snapshots in memory |
+//! | `snapshot_memory` | the snapshots in memory |
 //! | `ledger_reads` | one read of the ledger, and polling it |
 //! | `bodies` | bodies from memory or S3 |
 //! | `single_flight` | concurrent calls for the same key share one |
@@ -21,7 +21,7 @@ pub(crate) mod ledger_reads;
 mod single_flight;
 pub(crate) mod snapshot;
 mod snapshot_cache;
-mod snapshot_lru;
+mod snapshot_memory;
 
 use std::sync::Arc;
 use std::time::Duration;

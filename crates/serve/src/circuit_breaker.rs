@@ -1,5 +1,5 @@
-//! Circuit breaker for DynamoDB, S3 and SQS: after a failure the service is not called for a moment, as
-//! long as the caller can do without it.
+//! Circuit breaker for DynamoDB, S3 and SQS: after a failure the service is not called for a
+//! moment, as long as the caller can do without it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -90,6 +90,11 @@ impl Enqueuer {
         }
     }
 
+    /// Whether a send to SQS failed a moment ago.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.queue.is_suspended()
+    }
+
     /// `lost` is an object that the page's row points at and S3 does not have.
     pub(crate) fn decide(
         &self,
@@ -141,17 +146,23 @@ impl Enqueuer {
         self.decide_for(page, Reason::Changed, snapshot, None, now_ms)
     }
 
-    /// A visitor has written to the page's path: it has probably changed. Each time, for a change
-    /// that is suppressed would be lost; the rate limit holds.
+    /// A visitor has written to the page's path: it has probably changed. Enqueued each time, for a
+    /// change may have come after the render that an earlier message led to. Beyond the rate limit
+    /// it is not: the page is then stale until its lifetime ends.
     pub(crate) fn decide_written(&self, page: &PageKey, snapshot: &PageSnapshot) -> Option<Enqueue> {
         let now_ms = self.queue.now_ms();
         let has_body = snapshot.meta.as_deref().is_some_and(Meta::has_body);
         // A render under way may have read its source before the write.
         let is_rendering = snapshot.leased_until_ms.is_some_and(|until_ms| until_ms > now_ms);
-        if !(has_body || is_rendering) || !self.limiter().allow(page, snapshot.meta.as_deref(), now_ms) {
+        if !(has_body || is_rendering) {
             return None;
         }
-        Some(Enqueue { page: page.clone(), reason: Reason::Changed, lost: None })
+        let enqueue = Enqueue { page: page.clone(), reason: Reason::Changed, lost: None };
+        if !self.limiter().decide_again(enqueue.key(), snapshot.meta.as_deref(), now_ms) {
+            self.rate_limited(page);
+            return None;
+        }
+        Some(enqueue)
     }
 
     fn decide_for(
@@ -185,14 +196,14 @@ impl Enqueuer {
                 EnqueueDecision::Suppressed
             }
             Permit::RateLimited => {
-                self.metrics.count(metrics::ENQUEUES_LIMITED);
-                self.log_rate_limited(page);
+                self.rate_limited(page);
                 EnqueueDecision::RateLimited
             }
         }
     }
 
-    fn log_rate_limited(&self, page: &PageKey) {
+    fn rate_limited(&self, page: &PageKey) {
+        self.metrics.count(metrics::ENQUEUES_LIMITED);
         let tenant = page.tenant();
         if self.log.should_log(Problem::RateLimited, tenant) {
             let page = page.logged();

@@ -2,11 +2,12 @@
 
 pub mod cache_directives;
 pub mod cache_status;
+pub(crate) mod canonical_hex;
 pub mod conditional;
 pub mod page_response;
+pub(crate) mod reference;
 pub mod reply;
 pub mod request;
-pub(crate) mod strict_encoding;
 
 pub use reply::Reply;
 pub use request::{Method, Request};

@@ -11,11 +11,12 @@
 //! | `cache` | page snapshots and bodies in memory, and how they are read from DynamoDB and S3 |
 //! | [`enqueue`] | whether a page read enqueues a regeneration, and its rate limit |
 //! | [`trigger`] | the signed HTTP trigger: endpoints, signature, limits, [`TriggerError`](trigger::error::TriggerError) |
-//! | `queue` | the SQS queue of both, with timeout and circuit breaker |
+//! | `regeneration_queue` | the SQS queue of both, with timeout and circuit breaker |
 //! | [`preview`] | previews for editors: the signed cookie, and the request to the origin |
 //! | [`http`] | pure HTTP rules: request, reply, caching headers, conditional requests, `Cache-Status` |
 //! | [`lambda`] | Lambda's HTTP event, and the work between a reply and the next event |
 //! | [`settings`], [`startup`] | the environment, read once; a server built from it |
+//! | `access_log` | one line for each request |
 //! | `metrics`, `log_throttle` | metrics in one line every ten seconds, and a problem in one line a minute |
 //! | `circuit_breaker`, `token_bucket`, `panics` | small shared parts |
 

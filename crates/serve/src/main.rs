@@ -23,13 +23,13 @@ async fn run() -> Result<(), Error> {
     let server = Arc::new(startup::server(settings, &clients).await?);
     server.warm_up().await;
     let pending = PendingEnqueues::default();
-    let (handler, enqueues) = (server.clone(), pending.clone());
+    let (handler, after_reply) = (server.clone(), pending.clone());
     let handle = service_fn(move |event: LambdaEvent<HttpEvent>| {
-        let (server, pending) = (handler.clone(), enqueues.clone());
+        let (server, pending) = (handler.clone(), after_reply.clone());
         async move {
             let served = server.serve(&event.payload.into()).await;
-            let (response, enqueue) = server.function_response(served).await;
-            pending.push(enqueue);
+            let (response, enqueues) = server.function_response(served).await;
+            pending.push(enqueues);
             Ok::<_, Error>(response)
         }
     });

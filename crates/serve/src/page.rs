@@ -5,12 +5,14 @@
 //! | Where | What |
 //! |---|---|
 //! | `find` | look up the page, wait for a regeneration if it is missing or expired |
-//! | `content` | the body of the published version, or the last good one |
+//! | `body` | the body of the published version, or the last good one |
 //! | `respond` | from the content to the reply |
+//! | `after_write` | the pages that an unsafe request has probably changed |
 //! | `recent_writes` | visitors who have just written to a page |
 //! | [`error`] | requests that are answered without a page |
 
-mod content;
+mod after_write;
+mod body;
 pub mod error;
 mod find;
 pub(crate) mod recent_writes;
@@ -29,9 +31,8 @@ use crate::cache::snapshot::CachedPage;
 use crate::enqueue::Enqueue;
 use crate::http::{Method, Request};
 use crate::pass::PassReason;
-use crate::pass::response::may_have_changed;
 use crate::server::{Served, Server};
-use content::PageContent;
+use body::PageContent;
 use error::PageError;
 
 /// What is behind a page's path.
@@ -96,7 +97,8 @@ impl Server {
             Destination::Origin(how) => {
                 // A write to an asset's path is no request for the file.
                 let reason = if method.is_some() { how.into() } else { PassReason::Route };
-                self.pass(request, tenant, reason, began).await
+                let served = self.pass(request, tenant, reason, began).await?;
+                Ok(self.after_write(request, tenant, served).await)
             }
             Destination::NotFound => Err(PageError::NoRoute),
         }
@@ -116,7 +118,7 @@ impl Server {
             let trusts_proxy = self.passes.trusts_proxy();
             if let Some(reason) = PassReason::of_page_request(request, &route.pass_when, trusts_proxy) {
                 let served = self.pass(request, tenant, reason, began).await?;
-                return Ok(self.after_write(request, &page, &policy, served).await);
+                return Ok(self.after_write(request, tenant, served).await);
             }
             if self.has_unseen_write(request, &page, &policy).await {
                 return self.pass(request, tenant, PassReason::NotReady("written"), began).await;
@@ -127,7 +129,7 @@ impl Server {
             Ok(Stored::Served(served)) => Ok(*served),
             Ok(Stored::Bypass { reason, enqueue, .. }) if tenant.has_origin() => {
                 let served = self.pass(request, tenant, PassReason::Bypass(reason), began).await?;
-                Ok(Served { enqueue, ..served })
+                Ok(Served { enqueues: enqueue.into_iter().collect(), ..served })
             }
             Ok(Stored::Bypass { reason, status, .. }) => Err(PageError::Bypassed { status, reason }),
             // Waiting has collapsed a herd of readers, and the origin can still answer this one.
@@ -166,7 +168,8 @@ impl Server {
         let reads = self.cache.record_served(page, &content.meta);
         let enqueue = read.regeneration(&content, reads);
         let reply = read.respond(request, method, &content, enqueue.is_some());
-        Ok(Stored::Served(Box::new(Served { reply, enqueue, stream: None })))
+        let enqueues = enqueue.into_iter().collect();
+        Ok(Stored::Served(Box::new(Served { reply, enqueues, stream: None })))
     }
 
     /// Within the time that is left since the request `began`: the function must not be cut off.
@@ -193,18 +196,5 @@ impl Server {
         // Without DynamoDB nothing shows it.
         let Ok(cached) = self.cache.lookup(page, policy).await else { return true };
         self.recent_writes.is_unseen(visitor, page, cached.snapshot.meta.as_deref(), self.now_ms())
-    }
-
-    /// After an unsafe method that was no error, the page has probably changed.
-    async fn after_write(&self, request: &Request, page: &PageKey, policy: &Policy, served: Served) -> Served {
-        if !may_have_changed(&request.method, served.reply.status) {
-            return served;
-        }
-        // Without a snapshot nothing is known to be published, so nothing has to be regenerated.
-        let Ok(cached) = self.cache.lookup(page, policy).await else { return served };
-        if let Some(visitor) = &request.client {
-            self.recent_writes.remember(visitor, page, cached.snapshot.meta.as_deref(), self.now_ms());
-        }
-        Served { enqueue: self.enqueuer.decide_written(page, &cached.snapshot), ..served }
     }
 }

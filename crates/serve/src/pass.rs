@@ -9,7 +9,7 @@
 //! | `response` | what of the origin's answer reaches the visitor |
 
 mod request;
-pub(crate) mod response;
+mod response;
 
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::http::cache_status::CacheStatus;
 use crate::page::error::PageError;
 use crate::server::{Served, Stream};
 use crate::settings::Settings;
+use response::CacheKey;
 
 /// The header in which a trusted proxy says that a request is not for a stored page.
 const PASS_HEADER: &str = "x-everfresh-pass";
@@ -56,7 +57,7 @@ impl PassReason {
         if !matches!(request.method.as_str(), "GET" | "HEAD") {
             return Some(PassReason::Method);
         }
-        if trusts_proxy && request.header(PASS_HEADER).is_some_and(|value| !value.is_empty()) {
+        if trusts_proxy && is_marked(request) {
             return Some(PassReason::Proxy);
         }
         if request.header("authorization").is_some_and(|value| !is_signature(value)) {
@@ -64,7 +65,7 @@ impl PassReason {
         }
         let fragment = FRAGMENT_HEADERS.iter().any(|name| request.header(name).is_some());
         let own = || pass_when.iter().any(|name| request.header(name).is_some());
-        (fragment || own()).then_some(PassReason::Header)
+        (fragment || own() || is_websocket(request)).then_some(PassReason::Header)
     }
 
     /// Whether the request was for a page: then no cache may keep the answer, because no version
@@ -102,6 +103,17 @@ impl From<Proxied> for PassReason {
             Proxied::Asset => PassReason::Asset,
         }
     }
+}
+
+/// Whether the proxy in front has marked the request as one for no stored page. The mark is part of
+/// the distribution's cache key, and different for each request.
+fn is_marked(request: &Request) -> bool {
+    request.header(PASS_HEADER).is_some_and(|value| !value.is_empty())
+}
+
+/// Whether it asks for another protocol than HTTP, where the connection can be handed over.
+fn is_websocket(request: &Request) -> bool {
+    request.is_upgrade && request.header("upgrade").is_some_and(|value| !value.eq_ignore_ascii_case("h2c"))
 }
 
 /// Whether an `Authorization` is the signature with which CloudFront calls the function URL. It
@@ -157,7 +169,10 @@ impl Passes {
             upgrade: request.is_upgrade,
         };
         match self.origins.pass(origin, passed).await {
-            Ok(answer) => Ok(served(answer, origin, reason)),
+            Ok(answer) => {
+                let key = if self.trusts_proxy && !is_marked(request) { CacheKey::Address } else { CacheKey::Vary };
+                Ok(served(answer, origin, reason, key))
+            }
             Err(failure) => {
                 let (tenant_name, reason) = (&tenant.tenant, reason.cache_status().to_string());
                 tracing::warn!(
@@ -173,9 +188,9 @@ impl Passes {
     }
 }
 
-fn served(answer: PassResponse, origin: &HttpOrigin, reason: PassReason) -> Served {
-    let reply = response::reply(answer.status, &answer.headers, origin, reason);
-    Served { reply, enqueue: None, stream: Some(Stream { body: answer.body, upgraded: answer.upgraded }) }
+fn served(answer: PassResponse, origin: &HttpOrigin, reason: PassReason, key: CacheKey) -> Served {
+    let reply = response::reply(answer.status, &answer.headers, origin, reason, key);
+    Served { reply, enqueues: Vec::new(), stream: Some(Stream { body: answer.body, upgraded: answer.upgraded }) }
 }
 
 fn unanswered(failure: &RenderFailure, tenant: &TenantConfig) -> PageError {

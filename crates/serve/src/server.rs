@@ -1,7 +1,7 @@
 //! The server: built once per sandbox, serves any number of requests at a time.
 //!
-//! [`Server::serve`] answers a request with the page flow ([`crate::page`]) or, below `/_everfresh/`, to the trigger
-//! ([`crate::trigger`]).
+//! [`Server::serve`] answers a request with the page flow ([`crate::page`]), and one below
+//! `/_everfresh/` with the trigger ([`crate::trigger`]).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ pub const HOST_HEADER: &str = "x-everfresh-host";
 /// `Retry-After` of a 503, in seconds.
 pub(crate) const RETRY_AFTER: u64 = 5;
 
-/// The largest passed body that is returned in one piece: base64 adds a third, and Lambda's response
-/// limit is 6 MB.
+/// The largest passed body that is returned in one piece: base64 adds a third, and Lambda's
+/// response limit is 6 MB.
 const MOST_BUFFERED_BYTES: usize = 4_400_000;
 
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -61,7 +61,7 @@ pub struct Server {
     time: AwsTime,
 }
 
-/// A reply, and the regeneration to enqueue once the reply was sent.
+/// A reply, and the regenerations to enqueue once the reply was sent.
 #[derive(Debug)]
 pub struct Served {
     pub reply: Reply,
@@ -69,7 +69,7 @@ pub struct Served {
     pub stream: Option<Stream>,
     /// Hand this to [`Server::finish`] after the reply was sent, and await it before the sandbox
     /// may freeze.
-    pub enqueue: Option<Enqueue>,
+    pub enqueues: Vec<Enqueue>,
 }
 
 /// What follows the head of a passed reply.
@@ -92,7 +92,7 @@ pub enum BufferError {
 
 impl From<Reply> for Served {
     fn from(reply: Reply) -> Self {
-        Self { reply, stream: None, enqueue: None }
+        Self { reply, stream: None, enqueues: Vec::new() }
     }
 }
 
@@ -188,22 +188,22 @@ impl Server {
     }
 
     /// The whole reply, for a Lambda function that returns it in one piece.
-    pub async fn buffered(&self, mut served: Served) -> (Reply, Option<Enqueue>) {
+    pub async fn buffered(&self, mut served: Served) -> (Reply, Vec<Enqueue>) {
         // Also if the answer cannot be returned: the page has changed either way.
-        let enqueue = served.enqueue.take();
+        let enqueues = std::mem::take(&mut served.enqueues);
         match served.buffered(MOST_BUFFERED_BYTES).await {
-            Ok(reply) => (reply, enqueue),
+            Ok(reply) => (reply, enqueues),
             Err(error) => {
                 tracing::warn!(%error, "the answer to a passed request was not returned: {error}");
                 self.metrics.count(metrics::UNAVAILABLE);
-                (PageError::Unreturnable.reply(), enqueue)
+                (PageError::Unreturnable.reply(), enqueues)
             }
         }
     }
 
-    /// Does what is left for after the reply: enqueues the regeneration, and completes the deferred
-    /// reads. Await it before the sandbox may freeze. A panic in it is caught: the next read of the
-    /// page enqueues again.
+    /// Does what is left for after the reply: enqueues the regenerations, and completes the
+    /// deferred reads. Await it before the sandbox may freeze. A panic in it is caught: the next
+    /// read of the page enqueues again.
     pub async fn finish(&self, enqueues: impl IntoIterator<Item = Enqueue>) {
         let send = async {
             for enqueue in enqueues {

@@ -49,8 +49,8 @@ pub struct Settings {
     pub pass_after_ms: u64,
     /// Timeout of a passed request: the function's own, less three seconds.
     pub pass_deadline_ms: u64,
-    /// `EVERFRESH_RESPONSE_STREAM`: the function URL has the invoke mode `RESPONSE_STREAM`, so passed
-    /// answers are streamed and have no size limit.
+    /// `EVERFRESH_RESPONSE_STREAM`: the function URL has the invoke mode `RESPONSE_STREAM`, so
+    /// passed answers are streamed and have no size limit.
     pub response_stream: bool,
     /// `EVERFRESH_ACCESS_LOG`: one log line per request.
     pub access_log: bool,

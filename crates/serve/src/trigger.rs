@@ -14,13 +14,13 @@
 //! | [`endpoint`] | the endpoints, and parsing what they take |
 //! | [`signature`] | keys, what is signed, and its verification |
 //! | `limits` | rate limits, and known nonces |
-//! | `change` | the message, handle and key of a regeneration |
+//! | `regeneration` | the message, handle and key of a regeneration |
 //! | `replies`, [`error`] | the JSON replies |
 
-mod change;
 pub mod endpoint;
 pub mod error;
 mod limits;
+mod regeneration;
 mod replies;
 pub mod signature;
 
@@ -40,10 +40,10 @@ use crate::metrics::MetricsBuffer;
 use crate::regeneration_queue::{Queue, QueueError};
 use crate::server::RETRY_AFTER;
 use crate::settings::Settings;
-use change::Change;
 use endpoint::{Endpoint, MOST_BODY_BYTES, RevalidateTarget, parse_after};
 use error::TriggerError;
 use limits::{Bucket, Limited, TriggerLimits};
+use regeneration::Regeneration;
 use signature::{Admitted, Denied, RevalidateKeys, SignedRequest};
 
 #[derive(Debug)]
@@ -104,9 +104,9 @@ impl Trigger {
         }
         match endpoint {
             Endpoint::Revalidate { query } => {
-                let change = Change::new(tenant, RevalidateTarget::parse(query, &request.body)?, request)?;
-                self.spend_nonce(tenant, &admitted, Bucket::Changes, Some(&change.key)).await?;
-                self.send(tenant, change).await
+                let regeneration = Regeneration::new(tenant, RevalidateTarget::parse(query, &request.body)?, request)?;
+                self.spend_nonce(tenant, &admitted, Bucket::Changes, Some(&regeneration.key)).await?;
+                self.send(tenant, regeneration).await
             }
             Endpoint::Request { handle, query } => {
                 let handle: Handle = handle.parse().map_err(|error| bad_handle(&error))?;
@@ -166,8 +166,8 @@ impl Trigger {
     }
 
     /// Returns once SQS has the message: the caller must know.
-    async fn send(&self, tenant: &TenantConfig, change: Change) -> Result<Reply, TriggerError> {
-        let Change { message, handle, key, page } = change;
+    async fn send(&self, tenant: &TenantConfig, regeneration: Regeneration) -> Result<Reply, TriggerError> {
+        let Regeneration { message, handle, key, page } = regeneration;
         let attributes: Vec<(&str, &str)> = page.as_deref().map(|hash| (attributes::PAGE, hash)).into_iter().collect();
         match self.queue.send(&message, &attributes).await {
             Ok(()) => {

@@ -27,7 +27,7 @@ async fn timed(instance: &Instance) -> (Reply, Duration) {
     let began = tokio::time::Instant::now();
     let served = instance.server.serve(&get(PAGE)).await;
     let took = began.elapsed();
-    instance.server.finish(served.enqueue).await;
+    instance.server.finish(served.enqueues).await;
     (served.reply, took)
 }
 

@@ -42,7 +42,7 @@ async fn timed(instance: &Instance) -> (Reply, Duration) {
     let began = tokio::time::Instant::now();
     let served = instance.server.serve(&everfresh_testing::get(PAGE)).await;
     let took = began.elapsed();
-    if let Some(enqueue) = served.enqueue {
+    for enqueue in served.enqueues {
         instance.server.enqueue(enqueue).await;
     }
     (served.reply, took)

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_core::metrics;
-use everfresh_serve::http::{Reply, Request};
+use everfresh_serve::http::Request;
 use everfresh_testing::{CONFIG, Instance, Server, World, body, cache_status, get};
 
 const PAGE: &str = "/products/42";
@@ -31,13 +31,6 @@ async fn world_at(origin: &str, more: &str) -> (World, Instance) {
     (world, instance)
 }
 
-async fn whole(instance: &Instance, request: &Request) -> Reply {
-    let served = instance.server.serve(request).await;
-    let (reply, enqueue) = instance.server.buffered(served).await;
-    instance.server.finish(enqueue).await;
-    reply
-}
-
 fn request(method: &str, path: &str, headers: &[(&str, &str)], cookies: &[&str]) -> Request {
     let mut request = get(path);
     request.method = method.to_owned();
@@ -60,7 +53,7 @@ async fn write_to_a_page_reaches_the_origin_and_enqueues_the_page() {
     let mut post = request("POST", PAGE, &[("content-type", "text/plain"), ("origin", "http://x")], &["session=1"]);
     post.body = "name=value".into();
     post.client = Some("203.0.113.9".to_owned());
-    let reply = whole(&instance, &post).await;
+    let reply = instance.whole(&post).await;
     assert_eq!((reply.status, cache_status(&reply)), (200, "fwd=method"));
     let sent = body(&reply);
     for line in ["POST /products/42", "session=1", "203.0.113.9", "x-forwarded-host: www.acme.example"] {
@@ -75,7 +68,7 @@ async fn write_to_a_page_reaches_the_origin_and_enqueues_the_page() {
 }
 
 #[tokio::test]
-async fn visitor_who_wrote_gets_the_origins_answer_until_the_page_shows_it() {
+async fn writer_gets_the_origins_answer_until_the_page_shows_it() {
     let origin = echo().await;
     let (world, instance) = world_at(&origin.url(), "").await;
     publish(&world, "before").await;
@@ -85,15 +78,15 @@ async fn visitor_who_wrote_gets_the_origins_answer_until_the_page_shows_it() {
         let client = Some(client.to_owned());
         Request { client, ..request(method, PAGE, &[], &[]) }
     };
-    whole(&instance, &by("POST", "203.0.113.9")).await;
-    let own = whole(&instance, &by("GET", "203.0.113.9")).await;
+    instance.whole(&by("POST", "203.0.113.9")).await;
+    let own = instance.whole(&by("GET", "203.0.113.9")).await;
     assert_eq!(cache_status(&own), "fwd=uri-miss; detail=written");
     assert_eq!(own.header("cache-control"), Some("private, no-store"));
-    assert_eq!(body(&whole(&instance, &by("GET", "203.0.113.10")).await), "before");
+    assert_eq!(body(&instance.whole(&by("GET", "203.0.113.10")).await), "before");
     world.origin.content("after");
     world.sandbox().await.invoke().await;
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
-    assert_eq!(body(&whole(&instance, &by("GET", "203.0.113.9")).await), "after");
+    assert_eq!(body(&instance.whole(&by("GET", "203.0.113.9")).await), "after");
 }
 
 #[tokio::test]
@@ -105,11 +98,15 @@ async fn request_for_something_else_than_the_page_passes() {
         (&[("rsc", "1")][..], "fwd=request; detail=header"),
         (&[("authorization", "Bearer x")], "fwd=request; detail=authorization"),
     ] {
-        let reply = whole(&instance, &request("GET", PAGE, headers, &[])).await;
+        let reply = instance.whole(&request("GET", PAGE, headers, &[])).await;
         assert_eq!(cache_status(&reply), expected);
         assert!(body(&reply).starts_with("GET /products/42"), "{headers:?}");
     }
-    let reply = whole(&instance, &request("GET", PAGE, &[("x-everfresh-pass", "1")], &["session=1"])).await;
+    let websocket = Request { is_upgrade: true, ..request("GET", PAGE, &[("upgrade", "websocket")], &[]) };
+    assert_eq!(cache_status(&instance.whole(&websocket).await), "fwd=request; detail=header");
+    let h2c = Request { is_upgrade: true, ..request("GET", PAGE, &[("upgrade", "h2c")], &[]) };
+    assert_eq!(body(&instance.whole(&h2c).await), "public", "HTTP by another version is still the page");
+    let reply = instance.whole(&request("GET", PAGE, &[("x-everfresh-pass", "1")], &["session=1"])).await;
     assert_eq!(body(&reply), "public", "only a trusted proxy may say so");
 }
 
@@ -123,7 +120,7 @@ async fn bypassed_page_gives_each_visitor_their_own_answer() {
     let conditions = [("if-none-match", "\"x\""), ("range", "bytes=0-0")];
     let (ann, bob) =
         (request("GET", PAGE, &conditions, &["user=ann"]), request("GET", PAGE, &conditions, &["user=bob"]));
-    let (for_ann, for_bob) = tokio::join!(whole(&instance, &ann), whole(&instance, &bob));
+    let (for_ann, for_bob) = tokio::join!(instance.whole(&ann), instance.whole(&bob));
     for (reply, own, other) in [(&for_ann, "user=ann", "user=bob"), (&for_bob, "user=bob", "user=ann")] {
         assert_eq!(cache_status(reply), "fwd=bypass; detail=set-cookie");
         let sent = body(reply);
@@ -139,7 +136,7 @@ async fn bypassed_page_gives_each_visitor_their_own_answer() {
 async fn missing_page_passes_after_a_short_wait() {
     let origin = echo().await;
     let (world, instance) = world_at(&origin.url(), "").await;
-    let reply = whole(&instance, &request("GET", PAGE, &[], &["user=ann"])).await;
+    let reply = instance.whole(&request("GET", PAGE, &[], &["user=ann"])).await;
     assert_eq!((reply.status, cache_status(&reply)), (200, "fwd=uri-miss; detail=waiting"));
     assert!(body(&reply).contains("user=ann"));
     assert_eq!(world.messages().await.len(), 1, "it is also regenerated");
@@ -149,12 +146,11 @@ async fn missing_page_passes_after_a_short_wait() {
 async fn path_without_route_and_asset_pass_with_the_origins_cache_headers() {
     let origin = echo().await;
     let (_world, instance) = world_at(&origin.url(), "").await;
-    let passed =
-        whole(&instance, &request("GET", "/api/cart?id=7", &[("if-none-match", "\"x\"")], &["user=ann"])).await;
+    let passed = instance.whole(&request("GET", "/api/cart?id=7", &[("if-none-match", "\"x\"")], &["user=ann"])).await;
     assert_eq!(cache_status(&passed), "fwd=bypass; detail=pass");
     assert!(body(&passed).contains("GET /api/cart?id=7") && body(&passed).contains("if-none-match"));
     assert!(body(&passed).contains("user=ann") && passed.header("set-cookie").is_some());
-    let asset = whole(&instance, &request("GET", "/img/logo.png?v=2", &[("range", "bytes=0-0")], &["user=ann"])).await;
+    let asset = instance.whole(&request("GET", "/img/logo.png?v=2", &[("range", "bytes=0-0")], &["user=ann"])).await;
     assert_eq!(cache_status(&asset), "fwd=bypass; detail=asset");
     assert!(body(&asset).contains("GET /img/logo.png?v=2") && body(&asset).contains("range: bytes=0-0"));
     assert!(!body(&asset).contains("user=ann") && asset.header("set-cookie").is_none());
@@ -168,7 +164,7 @@ async fn tenant_can_answer_404_instead_of_passing() {
     let origin = echo().await;
     let (_world, instance) = world_at(&origin.url(), "fallback = \"not-found\"\nassets = false").await;
     for path in ["/api/cart", "/img/logo.png"] {
-        assert_eq!(whole(&instance, &get(path)).await.status, 404, "{path}");
+        assert_eq!(instance.whole(&get(path)).await.status, 404, "{path}");
     }
     assert_eq!(origin.connections(), 0);
 }
@@ -176,22 +172,25 @@ async fn tenant_can_answer_404_instead_of_passing() {
 #[tokio::test]
 async fn unreachable_origin_is_a_503_and_nothing_else_is() {
     let (world, instance) = world_at("http://127.0.0.1:9", "").await;
-    let reply = whole(&instance, &get("/api/cart")).await;
+    let reply = instance.whole(&get("/api/cart")).await;
     assert_eq!((reply.status, cache_status(&reply)), (503, "fwd=uri-miss; detail=origin-unreachable"));
     assert!(reply.header("retry-after").is_some());
     publish(&world, "public").await;
-    assert_eq!(body(&whole(&instance, &get(PAGE)).await), "public", "stored pages are served meanwhile");
+    assert_eq!(body(&instance.whole(&get(PAGE)).await), "public", "stored pages are served meanwhile");
 }
 
 #[tokio::test]
 async fn bypass_without_an_origin_is_answered_with_its_status() {
-    let world = World::new().await;
-    world.origin.answers(403, &[HTML], "forbidden");
-    world.enqueue(PAGE).await;
-    world.sandbox().await.invoke().await;
-    let reply = world.instance().get(PAGE).await;
-    assert_eq!((reply.status, reply.header("cache-control")), (403, Some("no-store")));
-    assert!(!body(&reply).contains("forbidden"));
+    // What the text is no answer for becomes a 404.
+    for (status, expected) in [(403, 403), (402, 402), (451, 451), (302, 404), (204, 404)] {
+        let world = World::new().await;
+        world.origin.answers(status, &[HTML, ("location", "/login")], "forbidden");
+        world.enqueue(PAGE).await;
+        world.sandbox().await.invoke().await;
+        let reply = world.instance().get(PAGE).await;
+        assert_eq!((reply.status, reply.header("cache-control")), (expected, Some("no-store")), "{status}");
+        assert!(!body(&reply).contains("forbidden"));
+    }
 }
 
 #[tokio::test]
@@ -202,29 +201,29 @@ async fn answer_beyond_the_response_limit_is_a_502() {
     })
     .await;
     let (_world, instance) = world_at(&origin.url(), "").await;
-    let reply = whole(&instance, &get("/api/export")).await;
+    let reply = instance.whole(&get("/api/export")).await;
     assert_eq!((reply.status, reply.header("cache-control")), (502, Some("no-store")));
 }
 
 #[tokio::test]
-async fn withdrawn_body_is_not_served_by_an_instance_that_has_seen_the_bypass() {
+async fn withdrawn_body_is_not_served_after_its_bypass_was_seen() {
     let origin = echo().await;
     let (world, instance) = world_at(&origin.url(), "").await;
     publish(&world, "secret").await;
-    assert_eq!(body(&whole(&instance, &get(PAGE)).await), "secret");
+    assert_eq!(body(&instance.whole(&get(PAGE)).await), "secret");
     world.origin.answers(302, &[("location", "/login")], "");
     tokio::time::sleep(std::time::Duration::from_millis(4_100)).await;
     world.enqueue(PAGE).await;
     world.sandbox().await.invoke().await;
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
-    assert_eq!(cache_status(&whole(&instance, &get(PAGE)).await), "fwd=bypass; detail=redirect");
+    assert_eq!(cache_status(&instance.whole(&get(PAGE)).await), "fwd=bypass; detail=redirect");
     // DynamoDB down: memory answers, and it knows the bypass.
     instance
         .way
         .faults()
         .inject(everfresh_local::faults::On::every("Query"), everfresh_local::faults::Fault::FailBefore);
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
-    let reply = whole(&instance, &get(PAGE)).await;
+    let reply = instance.whole(&get(PAGE)).await;
     assert!(!body(&reply).contains("secret"), "{}", body(&reply));
 }
 
@@ -234,7 +233,7 @@ async fn headers_of_the_configuration_reach_the_origin_and_no_visitor() {
     let headers = "[tenant.acme.origin_headers]\nx-origin-verify = \"s3cret\"\n[tenant.acme.render_headers]\nx-revalidate = \"t0ken\"\n";
     let (_world, instance) = world_at(&origin.url(), headers).await;
     let forged = [("x-origin-verify", "guess"), ("x_revalidate", "guess")];
-    let reply = whole(&instance, &request("POST", PAGE, &forged, &[])).await;
+    let reply = instance.whole(&request("POST", PAGE, &forged, &[])).await;
     let sent = body(&reply);
     assert!(
         sent.contains("x-origin-verify: s3cret\r\n") && !sent.contains("t0ken") && !sent.contains("guess"),

@@ -1,11 +1,12 @@
-//! Whatever an origin answers and whoever asks, nothing of one visitor reaches another or is kept.
+//! Whatever an origin answers to whichever visitor, nothing of one visitor reaches another or is
+//! kept.
 //!
 //! The origin is as careless as one can be: every answer to a visitor repeats the whole request in
 //! body and headers, and calls itself cacheable as often as not.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use everfresh_serve::http::{Reply, Request};
-use everfresh_testing::{CONFIG, Instance, Server, World, get};
+use everfresh_testing::{CONFIG, Server, World, get};
 
 const CASES: u64 = 40;
 const VISITS: usize = 24;
@@ -23,7 +24,7 @@ const HEADERS: [(&str, &str); 14] = [
     ("surrogate-control", "max-age=600"),
     ("vary", "cookie"),
     ("vary", "accept-encoding"),
-    ("set-cookie", "session=of-nobody"),
+    ("set-cookie", "session=of-no-visitor"),
     ("etag", "\"same\""),
     ("last-modified", "Wed, 18 Nov 2026 10:00:00 GMT"),
     ("location", "/products/elsewhere"),
@@ -92,13 +93,6 @@ fn visit(rng: &mut fastrand::Rng, visitor: usize) -> Request {
     request
 }
 
-async fn whole(instance: &Instance, request: &Request) -> Reply {
-    let served = instance.server.serve(request).await;
-    let (reply, enqueue) = instance.server.buffered(served).await;
-    instance.server.finish(enqueue).await;
-    reply
-}
-
 fn check(reply: &Reply, visitor: usize, why: &str) {
     let everything = format!("{:?} {}", reply.headers, String::from_utf8_lossy(&reply.body));
     for other in (0..VISITORS).filter(|other| *other != visitor) {
@@ -136,7 +130,7 @@ async fn nothing_of_a_visitor_reaches_another_or_is_kept() {
             let (one, two) = (rng.usize(0..VISITORS), rng.usize(0..VISITORS));
             let (first, second) = (visit(rng, one), visit(rng, two));
             let (for_one, for_two) =
-                tokio::join!(whole(&instances[0], &first), whole(&instances[rng.usize(0..2)], &second));
+                tokio::join!(instances[0].whole(&first), instances[rng.usize(0..2)].whole(&second));
             check(&for_one, one, &why);
             check(&for_two, two, &why);
             if rng.u8(0..3) == 0 {

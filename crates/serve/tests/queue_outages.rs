@@ -34,10 +34,10 @@ async fn hanging_sqs_rarely_holds_up_the_instance() {
     instance.inject(On::every("SendMessage"), Fault::Hang);
     let mut held = Duration::ZERO;
     for reader in 0..100 {
-        let Served { reply, enqueue, .. } = instance.server.serve(&get(&path(reader % PAGES))).await;
+        let Served { reply, enqueues, .. } = instance.server.serve(&get(&path(reader % PAGES))).await;
         assert_eq!((reply.status, body(&reply).as_str()), (200, "one"));
         let began = tokio::time::Instant::now();
-        instance.server.finish(enqueue).await;
+        instance.server.finish(enqueues).await;
         held += began.elapsed();
         pause(1).await;
     }

@@ -1,4 +1,4 @@
-//! Records of one page in one batch: the page is regenerated once for all of them.
+//! Messages about one page in one batch: the page is regenerated once for all of them.
 
 use std::collections::HashMap;
 
@@ -20,13 +20,14 @@ pub struct Invocation {
     pub deadline_ms: u64,
 }
 
-/// Regenerates the page that all `records` are about. Returns the outcome of each, in order.
+/// Regenerates the page that all messages in `records` are about. Returns the outcome of each, in
+/// order.
 ///
-/// The first record leads. If its attempt publishes, the other records are covered: they were in
+/// The first message leads. If its attempt publishes, the other messages are covered: they were in
 /// hand when the render began. If its attempt ends without saying anything about them (rejected,
-/// replayed, already covered, too close, pinned), the next record leads. If it fails or is busy, so
-/// would they be. A record whose sender computed another page is kept apart: it says nothing about
-/// this page, and this page does not cover it.
+/// replayed, already covered, too close, pinned), the next message leads. If it fails or is busy,
+/// so would they be. A message whose sender computed another page is kept apart: it says nothing
+/// about this page, and this page does not cover it.
 pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invocation: Invocation) -> Vec<Outcome> {
     let newest_sent_ms = records.iter().map(|record| record.sent_ms).max().unwrap_or_default();
     let changed = records.iter().filter(|record| is_changed(record));
@@ -43,7 +44,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             continue;
         }
         let Some((accepted, resolved)) = record.page_request() else {
-            // Only records with a page are grouped.
+            // Only messages with a page are grouped.
             outcomes.push(Outcome::Busy { why: Busy::Unavailable });
             continue;
         };
@@ -62,7 +63,7 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             newest_sent_ms,
             newest_changed_ms,
             deadline_ms: invocation.deadline_ms,
-            // A redriven message counts its receives anew, but carries the key of its record.
+            // A redriven message counts its receives anew, but carries the key of its REQ row.
             has_record: record.receive_count > 1 || record.attribute(attributes::KEY).is_some(),
             missing_objects: &missing_objects,
         };
@@ -103,9 +104,9 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
     outcomes
 }
 
-/// Whether the leader's outcome would end this record's message for good: a cooldown or a stale
-/// origin cache (acked, unless the reason is `changed`), or a failure that is not retried. Then the
-/// record leads an attempt itself, for a notification of its own may be pending.
+/// Whether the leader's outcome would end this message for good: a cooldown or a stale origin cache
+/// (acked, unless the reason is `changed`), or a failure that is not retried. Then the message
+/// leads an attempt itself, for a notification of its own may be pending.
 fn ends_message(outcome: &Outcome, record: &Record<'_>) -> bool {
     let page_waits = matches!(
         outcome,

@@ -90,7 +90,7 @@ async fn bypass_heals_when_the_answer_may_be_stored_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn checks_of_a_bypass_grow_rarer_and_a_change_checks_at_once() {
+async fn bypass_checks_grow_rarer_and_a_change_checks_at_once() {
     let (world, sandbox) = published(PAGE).await;
     world.origin.answers(200, &[HTML, PRIVATE], "mine");
     regenerate(&world, &sandbox, PAGE).await;
@@ -289,7 +289,7 @@ async fn rows_of_invented_addresses_expire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn origin_says_how_long_a_page_lives_and_which_tags_it_has() {
+async fn origin_gives_a_page_its_life_and_its_tags() {
     let (world, sandbox) = published(PAGE).await;
     let headers = [
         HTML,
@@ -324,4 +324,102 @@ async fn retry_after_of_the_origin_sets_the_cooldown() {
     let until_ms = number(&world.health(PAGE).await, "next_attempt_ms");
     assert!(until_ms >= world.now_ms() + 120_000, "{until_ms}");
     assert_eq!(world.published(PAGE).await.unwrap(), "public");
+}
+
+#[tokio::test(start_paused = true)]
+async fn oversize_error_or_aged_answer_keeps_the_page() {
+    let large = "x".repeat(5 << 20);
+    for (status, headers) in [
+        (503, &[HTML][..]),
+        (429, &[HTML]),
+        (400, &[HTML]),
+        (200, &[HTML, ("age", "300")]),
+        (200, &[HTML, ("x-nextjs-cache", "HIT"), ("cache-control", "s-maxage=300")]),
+    ] {
+        let (world, sandbox) = published(PAGE).await;
+        world.origin.answers(status, headers, &large);
+        let id = regenerate(&world, &sandbox, PAGE).await;
+        assert_eq!(world.published(PAGE).await.unwrap(), "public", "{status} {headers:?}");
+        assert_ne!(world.status(PAGE, &id).await, "COMPLETED", "{status} {headers:?}");
+    }
+    for status in [200, 404] {
+        let (world, sandbox) = published(PAGE).await;
+        world.origin.answers(status, &[HTML], &large);
+        regenerate(&world, &sandbox, PAGE).await;
+        assert_eq!(text(&world.meta(PAGE).await.unwrap(), "bypass_reason"), "too-large", "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn page_that_becomes_a_login_page_is_withdrawn_despite_its_gate() {
+    const STRICT: &str = "/strict";
+    for body in ["", "log in", "<html>Please log in to read this.</html>"] {
+        let world = World::new().await;
+        let sandbox = world.sandbox().await;
+        world.origin.answers(200, &[HTML], &format!("<html>{}</html>", "public ".repeat(100)));
+        world.enqueue(STRICT).await;
+        sandbox.invoke().await;
+        pause(100).await;
+        world.origin.answers(200, &[HTML, PRIVATE], body);
+        let id = regenerate(&world, &sandbox, STRICT).await;
+        assert_eq!(text(&world.meta(STRICT).await.unwrap(), "bypass_reason"), "private", "{body:?}");
+        assert_eq!(world.status(STRICT, &id).await, "COMPLETED", "{body:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_by_the_origins_tag_checks_a_bypassed_page() {
+    let (world, sandbox) = published(PAGE).await;
+    world.origin.answers(200, &[HTML, ("cache-tag", "season")], "public");
+    regenerate(&world, &sandbox, PAGE).await;
+    pause(10).await;
+    world.origin.answers(200, &[HTML, ("cache-tag", "season"), ("set-cookie", "stray=1")], "mine");
+    regenerate(&world, &sandbox, PAGE).await;
+    let tags = format!("{:?}", world.meta(PAGE).await.unwrap()["tags"]);
+    assert!(["products", "product-42", "season"].iter().all(|tag| tags.contains(&format!("{tag:?}"))), "{tags}");
+    // Sooner than any check of a bypass.
+    pause(3).await;
+    world.origin.answers(200, &[HTML, ("cache-tag", "season")], "public again");
+    world.send(r#"{"v":1,"tenant":"acme","tag":"season"}"#).await;
+    sandbox.invoke().await;
+    pause(2).await;
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.invoke().await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "public again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn route_bounds_the_life_that_the_origin_gives() {
+    let bounded = CONFIG.replace("max_stale  = \"1d\"", "max_stale  = \"1d\"\nmax_revalidate = \"5m\"");
+    let world = World::with_config(&bounded).await;
+    let sandbox = world.sandbox().await;
+    for (lifetime, life) in [("s-maxage=31536000", 270..=300), ("s-maxage=100", 90..=100), ("public", 54..=60)] {
+        world.origin.answers(200, &[HTML, ("cache-control", lifetime)], "public");
+        regenerate(&world, &sandbox, PAGE).await;
+        let seconds = number(&world.meta(PAGE).await.unwrap(), "revalidate_seconds");
+        assert!(life.contains(&seconds), "{lifetime}: {seconds}");
+        pause(10).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn origin_says_how_long_a_page_may_outlive_its_outage() {
+    let (world, sandbox) = published(KEPT).await;
+    for (control, stale_s, if_error_s) in [
+        ("s-maxage=60, stale-while-revalidate=30, stale-if-error=3600", Some(30), Some(3_600)),
+        ("max-age=60, stale-if-error=600", Some(600), Some(600)),
+        ("s-maxage=60, stale-while-revalidate=30, stale-if-error=3600, must-revalidate", Some(30), None),
+        ("s-maxage=60", None, None),
+    ] {
+        world.origin.answers(200, &[HTML, ("cache-control", control)], control);
+        regenerate(&world, &sandbox, KEPT).await;
+        let meta = world.meta(KEPT).await.unwrap();
+        let kept = world.row(&world.pk(KEPT), &text(&meta, "current_sk")).await.unwrap();
+        for row in [meta, kept] {
+            let seconds = |name: &str| row.contains_key(name).then(|| number(&row, name));
+            assert_eq!(seconds("max_stale_seconds"), stale_s, "{control}");
+            assert_eq!(seconds("stale_if_error_seconds"), if_error_s, "{control}");
+        }
+        pause(10).await;
+    }
 }

@@ -33,7 +33,7 @@ async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
     let request = RenderRequest {
         page: &resolved.page,
         render: &tenant.render,
-        host: &tenant.hosts[0],
+        host: &tenant.site,
         no_cache: false,
         headers: &[],
         condition: None,
@@ -47,6 +47,7 @@ async fn publish(tenant: &TenantConfig, path: &str) -> (u16, Life, String) {
         origin_rules: resolved.route.origin_rules,
         pass_when: &resolved.route.pass_when,
         hosts: &tenant.hosts,
+        site: &tenant.site,
         max_bytes: MAX_BODY_BYTES,
         has_page: false,
         previous_bytes: None,

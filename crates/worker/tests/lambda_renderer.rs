@@ -1,5 +1,5 @@
-//! Pages rendered by a Lambda function: what it is sent, what its results mean, and how each failure
-//! is classified. The SDK client is the real one; the service is the embedded one.
+//! Pages rendered by a Lambda function: what it is sent, what its results mean, and how each
+//! failure is classified. The SDK client is the real one; the service is the embedded one.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::{Arc, Mutex};
@@ -296,11 +296,11 @@ async fn bodies_above_the_requests_limit_are_refused() {
         };
         assert_eq!(Lambda::returning(result(&whole)).await.render("ssr").await.unwrap().body, whole);
         let failure = Lambda::returning(result(&more)).await.render("ssr").await.unwrap_err();
-        assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: MAX_BYTES }), "{failure:?}");
+        assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: MAX_BYTES, .. }), "{failure:?}");
     }
     for result in [format!("\"{more}\""), format!("{{}}\0\0\0\0\0\0\0\0{more}")] {
         let failure = Lambda::returning(result).await.render("ssr").await.unwrap_err();
-        assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: MAX_BYTES }), "{failure:?}");
+        assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: MAX_BYTES, .. }), "{failure:?}");
     }
 }
 
@@ -308,7 +308,7 @@ async fn bodies_above_the_requests_limit_are_refused() {
 async fn result_above_lambdas_limit_is_too_large() {
     let lambda = Lambda::returning("x".repeat(MAX_PAYLOAD_BYTES + 1)).await;
     let failure = lambda.render("ssr").await.unwrap_err();
-    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: MAX_BYTES }), "{failure:?}");
+    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: MAX_BYTES, .. }), "{failure:?}");
     assert_eq!(lambda.attempts(), 1);
 }
 

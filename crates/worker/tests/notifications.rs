@@ -56,7 +56,7 @@ async fn without_subscribers_no_notification_call_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_tags_or_a_shorter_life_are_news_for_the_cdn_only() {
+async fn new_tags_or_a_shorter_life_invalidate_only_the_cdn() {
     let html = ("content-type", "text/html");
     for changed in [("cache-tag", "sale"), ("cache-control", "s-maxage=5")] {
         let world = notifying_world().await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use everfresh_core::config::Config;
 use everfresh_core::metrics;
-use everfresh_core::notifier::NotifierSettings;
+use everfresh_core::notifier::{Invalidate, NotifierSettings};
 use everfresh_local::faults::{Fault, On};
 use everfresh_testing::operators::done;
 use everfresh_testing::{CONFIG, OriginFault, World, pause};
@@ -340,4 +340,41 @@ async fn request_acked_for_stale_origin_sends_operators_notification() {
     assert_eq!((world.published(KEPT).await.as_deref(), world.queued_messages().await), (Some("one"), 0));
     assert_eq!(events_received(&world), received + 1);
     assert!(!world.meta(KEPT).await.unwrap().contains_key("pending_notification"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn page_restored_after_an_unnotified_takedown_is_still_invalidated() {
+    for by_operator in [false, true] {
+        let mut world = notifying_world().await;
+        world.notifier.invalidate = Invalidate::Withdrawals;
+        let sandbox = world.sandbox().await;
+        world.publish(&sandbox, PAGE, &["one"]).await;
+        assert_eq!(invalidations(&world).len(), 0, "{by_operator}");
+        let page = world.page(PAGE);
+        if by_operator {
+            done(world.ledger().purge(&page).await.unwrap());
+            done(world.ledger().unpin(&page, world.now_ms()).await.unwrap());
+        } else {
+            let crashing = world.sandbox().await;
+            crashing.inject(On::next("CreateInvalidation"), Fault::Hang);
+            world.origin.answers(200, &[("content-type", "text/html"), ("cache-control", "private")], "mine");
+            world.enqueue(PAGE).await;
+            crashing.invoke_killed_after(Duration::from_secs(5)).await;
+        }
+        assert!(is_pending(&world).await, "{by_operator}");
+        // Two versions later the page is public again, and CloudFront answers again.
+        pause(10).await;
+        let restoring = world.sandbox().await;
+        restoring.inject(On::every("CreateInvalidation"), Fault::FailBefore);
+        for content in ["two", "three"] {
+            world.origin.answers(200, &[("content-type", "text/html")], content);
+            world.enqueue(PAGE).await;
+            restoring.invoke().await;
+            assert_eq!(world.published(PAGE).await.as_deref(), Some(content), "{by_operator}");
+            pause(10).await;
+        }
+        let recovered = world.sandbox().await;
+        world.drain(&recovered, LONG).await;
+        assert_eq!((invalidations(&world).len(), is_pending(&world).await), (1, false), "{by_operator}");
+    }
 }

@@ -160,3 +160,49 @@ async fn cached_response_older_than_a_foreign_row_does_not_replace_it() {
     sandbox.invoke().await;
     assert_eq!(world.published(PAGE).await.unwrap(), "two by foreign writer", "the cached page is older");
 }
+
+/// An answer of Next.js, which keeps pages itself and sends no `Age`.
+fn answers_as_next(world: &World, word: &str, lifetime: &str, content: &str) {
+    let headers = [("content-type", "text/html"), ("x-nextjs-cache", word), ("cache-control", lifetime)];
+    world.origin.answers(200, &headers, content);
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_waits_while_a_hit_of_next_may_be_older() {
+    for lifetime in ["s-maxage=60", "s-maxage=7200", "s-maxage=31536000"] {
+        let world = World::new().await;
+        let sandbox = world.sandbox().await;
+        answers_as_next(&world, "MISS", lifetime, "one");
+        world.enqueue(PAGE).await;
+        sandbox.invoke().await;
+        pause(30).await;
+        answers_as_next(&world, "HIT", lifetime, "one");
+        let id = world.enqueue(PAGE).await;
+        sandbox.invoke().await;
+        assert_ne!(world.status(PAGE, &id).await, "COMPLETED", "{lifetime}");
+        answers_as_next(&world, "REVALIDATED", lifetime, "two");
+        world.drain(&sandbox, Duration::from_secs(2_000)).await;
+        assert_eq!(world.published(PAGE).await.unwrap(), "two", "{lifetime}");
+        assert_eq!(world.status(PAGE, &id).await, "COMPLETED", "{lifetime}");
+        assert!(world.dead_letters().await.is_empty(), "{lifetime}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_behind_a_year_long_hit_of_next_is_dead_lettered() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    answers_as_next(&world, "HIT", "s-maxage=31536000", "one");
+    world.enqueue_as(PAGE, "expired").await;
+    sandbox.invoke().await;
+    assert_eq!(world.published(PAGE).await.unwrap(), "one", "a first version may be of any age");
+    pause(30).await;
+    let id = world.enqueue(PAGE).await;
+    world.drain(&sandbox, Duration::from_secs(20_000)).await;
+    let letters = world.dead_letters().await;
+    assert_eq!(letters.len(), 1);
+    let reason = letters[0].message_attributes().unwrap()["reason"].string_value();
+    assert_eq!(reason, Some(RejectReason::OriginStale.as_str()));
+    assert_ne!(world.status(PAGE, &id).await, "COMPLETED");
+    assert_eq!(world.published(PAGE).await.unwrap(), "one");
+}

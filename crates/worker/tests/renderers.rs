@@ -62,7 +62,7 @@ async fn http_request_carries_only_the_page_and_its_host() {
 async fn http_origin_is_limited_by_the_requests_size_and_time() {
     let origin = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
     let failure = render_with_loopback(&Render::http(&origin.url()).unwrap(), 4, LONG).await.unwrap_err();
-    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 4 }), "{failure:?}");
+    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 4, .. }), "{failure:?}");
     let silent = Server::start(|mut conversation| async move { conversation.fall_silent().await }).await;
     let failure =
         render_with_loopback(&Render::http(&silent.url()).unwrap(), 4, Duration::from_millis(300)).await.unwrap_err();

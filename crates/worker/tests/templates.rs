@@ -168,7 +168,7 @@ async fn endless_template_exceeds_the_instruction_limit() {
 async fn output_is_limited_to_max_bytes() {
     let endless = "{% for a in range(100000) %}0123456789{% endfor %}";
     let failure = try_render(&[("index.html", endless)], "/").await.unwrap_err();
-    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 1000 }), "{failure:?}");
+    assert!(matches!(failure, RenderFailure::TooLarge { max_bytes: 1000, .. }), "{failure:?}");
     let just_fits = "{% for a in range(100) %}0123456789{% endfor %}";
     assert_eq!(render(&[("index.html", just_fits)], "/").await.1.len(), 1000);
 }

@@ -54,7 +54,7 @@ async fn not_modified_renews_the_published_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_page_is_not_kept_by_a_weak_etag_or_a_date() {
+async fn weak_etag_or_date_does_not_keep_a_changed_page() {
     for validator in [WEAK, DATE] {
         let (world, sandbox) = published(PAGE, &[HTML, validator]).await;
         world.origin.answers(200, &[HTML, validator], "two");

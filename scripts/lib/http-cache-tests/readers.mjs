@@ -1,6 +1,6 @@
 // What would hurt a reader: answers that are reused where the origin forbade it. The suite's own
-// tests on this either count only under conditions, or (those with a disconnecting origin) cannot be
-// passed by any cache, because they wait for an answer that the origin does not give.
+// tests on this either count only under conditions, or (those with a disconnecting origin) cannot
+// be passed by any cache, because they wait for an answer that the origin does not give.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { randomUUID } from 'node:crypto'
 

@@ -13,7 +13,7 @@ use everfresh_enqueue::Reason;
 use serde_json::{Value, json};
 
 use super::sent::SentHandle;
-use crate::page::in_words;
+use crate::page::show::in_words;
 use crate::target::Target;
 
 /// Reads the states of one tenant's requests.

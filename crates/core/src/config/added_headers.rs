@@ -1,5 +1,5 @@
-//! Headers that the configuration adds to requests to a tenant's origin. Some are secrets, which the
-//! file names and does not contain.
+//! Headers that the configuration adds to requests to a tenant's origin. Some are secrets, which
+//! the file names and does not contain.
 //!
 //! ```toml
 //! [tenant.acme.origin_headers]                      # with every request
@@ -156,8 +156,8 @@ impl AddedHeaders {
         self.0.is_empty()
     }
 
-    /// Whether a visitor's header of this name is dropped: it could forge the one that is added, also
-    /// in the spelling that some servers read as the same.
+    /// Whether a visitor's header of this name is dropped: it could forge the one that is added,
+    /// also in the spelling that some servers read as the same.
     pub fn has(&self, name: &str) -> bool {
         let dashed = |name: &str| name.to_ascii_lowercase().replace('_', "-");
         self.0.keys().any(|own| dashed(own) == dashed(name))

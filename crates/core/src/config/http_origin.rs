@@ -19,7 +19,8 @@ pub struct HttpOrigin {
     pub keep_alive: bool,
     /// Sent as `Host`. The site's public host is sent as `x-forwarded-host` in any case.
     pub host: SentHost,
-    /// Requests that run at the same time, of one process: a function's sandbox, or `everfresh dev`.
+    /// Requests that run at the same time, of one process: a function's sandbox, or `everfresh
+    /// dev`.
     pub concurrency: NonZeroU32,
 }
 
@@ -108,6 +109,11 @@ fn ipv6(host: &str) -> Option<&str> {
 fn is_localhost(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Whether the host is always this machine, whatever a resolver says.
+pub(super) fn is_this_machine(host: &str) -> bool {
+    is_localhost(host) || literal(host).is_some_and(|address| address.is_loopback())
 }
 
 fn literal(host: &str) -> Option<IpAddr> {

@@ -28,6 +28,8 @@ pub struct Route {
     pub path: Pattern,
     /// How long a page is fresh, unless the origin says otherwise.
     pub revalidate: Duration,
+    /// The longest life that an origin may give a page; a year if not set.
+    pub max_revalidate: Option<Duration>,
     /// How long it may be served stale after that; for ever if not set.
     pub max_stale: Option<Duration>,
     /// Query parameters that are part of the page's key. All others are dropped.
@@ -103,6 +105,7 @@ pub(super) struct RouteFile {
     #[serde(default)]
     mode: Mode,
     revalidate: Option<Duration>,
+    max_revalidate: Option<Duration>,
     max_stale: Option<Duration>,
     query: Option<Vec<String>>,
     tags: Option<Vec<TagTemplate>>,
@@ -142,6 +145,7 @@ fn entry(at: &str, file: RouteFile) -> Result<Entry, ConfigError> {
     };
     let only_pages = [
         ("revalidate", file.revalidate.is_some()),
+        ("max_revalidate", file.max_revalidate.is_some()),
         ("max_stale", file.max_stale.is_some()),
         ("query", file.query.is_some()),
         ("tags", file.tags.is_some()),
@@ -166,6 +170,7 @@ fn page(at: &str, file: RouteFile) -> Result<Route, ConfigError> {
     let route = Route {
         path: file.path,
         revalidate,
+        max_revalidate: file.max_revalidate,
         max_stale: file.max_stale,
         query: file.query.unwrap_or_default(),
         tags: file.tags.unwrap_or_default(),
@@ -187,6 +192,10 @@ fn check(at: &str, route: &Route) -> Result<(), ConfigError> {
     if route.revalidate.seconds() == 0 {
         let problem = "must be at least \"1s\": a page that is never fresh is enqueued with every read";
         return Err(wrong(format!("{at}.revalidate"), problem));
+    }
+    if route.max_revalidate.is_some_and(|most| most < route.revalidate) {
+        let problem = "must be at least revalidate: it bounds what the origin says beyond it";
+        return Err(wrong(format!("{at}.max_revalidate"), problem));
     }
     if route.query.len() > MAX_PARAMETERS {
         return Err(wrong(format!("{at}.query"), format!("at most {MAX_PARAMETERS} parameters")));

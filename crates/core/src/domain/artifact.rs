@@ -63,8 +63,8 @@ impl Artifact {
     }
 }
 
-/// Digest of status, body and the [content headers](headers::CONTENT). Equal digests: the content did
-/// not change.
+/// Digest of status, body and the [content headers](headers::CONTENT). Equal digests: the content
+/// did not change.
 pub fn artifact_digest(status: u16, stored: &[(String, String)], body_digest: Digest) -> Digest {
     let content = || headers::content(stored);
     let mut list = FieldDigest::new("everfresh-artifact").number(u64::from(status)).number(content().count() as u64);

@@ -78,7 +78,8 @@ pub fn disposition(outcome: &Outcome, reason: Reason, delivery: &Delivery) -> Di
             Reason::Changed if !wanted_recorded => delivery.retry_soon(SECOND, 30 * SECOND),
             Reason::Changed | Reason::Expired | Reason::Prewarm => Ack,
         },
-        // An invented address, or a page whose origin is down: its readers are passed to the origin.
+        // An invented address, or a page whose origin is down: its readers are passed to the
+        // origin.
         Outcome::Failed { nothing_published: true, .. } if reason == Reason::Expired => Ack,
         Outcome::Failed { class, .. } if !class.retryable() => Reject { reason: RejectReason::NotRetryable },
         Outcome::Failed { next_attempt_ms, .. } => delivery.retry_after(*next_attempt_ms),

@@ -145,8 +145,22 @@ impl Meta {
     /// Whether the origin forbids serving this version by now, also while no other can be had: its
     /// life and the time for which it may be served stale are over.
     pub fn must_not_be_served(&self, policy: &Policy, now_ms: u64) -> bool {
-        let ends_ms = |stale_s: u64| fresh_until_ms(self).saturating_add(seconds::to_ms(stale_s));
-        self.must_revalidate && max_stale_seconds(self, policy).is_some_and(|stale_s| now_ms >= ends_ms(stale_s))
+        let stale_s = max_stale_seconds(self, policy);
+        let ends_s = match self.stale_if_error_seconds {
+            Some(if_error_s) => Some(if_error_s.max(stale_s.unwrap_or(0))),
+            None => stale_s.filter(|_| self.must_revalidate),
+        };
+        let ended = |stale_s: u64| now_ms >= fresh_until_ms(self).saturating_add(seconds::to_ms(stale_s));
+        ends_s.is_some_and(ended)
+    }
+
+    /// The same of a version that is [`Freshness::Expired`]: an invalidation may have expired it
+    /// before its life was over.
+    pub fn must_not_be_served_expired(&self, policy: &Policy, now_ms: u64) -> bool {
+        match self.stale_if_error_seconds {
+            Some(_) => self.must_not_be_served(policy, now_ms),
+            None => self.must_revalidate,
+        }
     }
 }
 

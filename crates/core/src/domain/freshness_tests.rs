@@ -378,3 +378,28 @@ proptest! {
         freshness(Some(&meta), &Health::default(), &invalidations, &policy, now_ms);
     }
 }
+
+#[test]
+fn stale_if_error_ends_the_time_without_a_newer_version() {
+    let policy = Policy { max_stale_seconds: None, ..POLICY };
+    let says = |stale_s, if_error_s, must_revalidate| Meta {
+        max_stale_seconds: stale_s,
+        stale_if_error_seconds: if_error_s,
+        must_revalidate,
+        ..page(0)
+    };
+    let ends_after_s = |meta: &Meta| (0..2_000u64).find(|s| meta.must_not_be_served(&policy, NOW + s * 1_000));
+    for (stale_s, if_error_s, must_revalidate, ends_s) in [
+        (Some(30), Some(600), true, Some(660)),
+        (Some(30), Some(600), false, Some(660)),
+        (Some(30), Some(0), true, Some(90)),
+        (Some(30), None, true, Some(90)),
+        (Some(30), None, false, None),
+        (None, None, true, None),
+    ] {
+        let meta = says(stale_s, if_error_s, must_revalidate);
+        assert_eq!(ends_after_s(&meta), ends_s, "{stale_s:?} {if_error_s:?} {must_revalidate}");
+        let expired = meta.must_not_be_served_expired(&policy, NOW + 120_000);
+        assert_eq!(expired, must_revalidate && if_error_s != Some(600), "{stale_s:?} {if_error_s:?} {must_revalidate}");
+    }
+}

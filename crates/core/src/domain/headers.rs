@@ -5,7 +5,7 @@
 //! one response that happened to be stored.
 
 /// Never stored, in lower case and sorted.
-const NOT_STORED: [&str; 71] = [
+const NOT_STORED: [&str; 69] = [
     "accept-ranges",
     "age",
     "alt-svc",
@@ -20,11 +20,9 @@ const NOT_STORED: [&str; 71] = [
     "cdn-loop",
     "cf-cache-status",
     "cf-ray",
-    "clear-site-data",
     "connection",
     "content-encoding",
     "content-length",
-    "content-md5",
     "content-range",
     "correlation-id",
     "date",
@@ -106,6 +104,9 @@ pub const CONTENT: [&str; 14] = [
 const REPEATABLE: [&str; 4] =
     ["content-security-policy", "content-security-policy-report-only", "link", "x-robots-tag"];
 
+/// Digests of the stored body, byte for byte. The decoder removes them from a page that it decodes.
+const OF_BODY: [&str; 2] = ["content-digest", "content-md5"];
+
 pub fn is_stored(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     NOT_STORED.binary_search(&name.as_str()).is_err()
@@ -129,9 +130,9 @@ pub enum HeaderError {
     TooLarge { bytes: usize },
 }
 
-/// The headers to store, in lower case, sorted by name; those of one name keep their order. Names in
-/// the origin's `Connection` header are left out, and so are values that cannot be replayed, unless
-/// they are part of the content.
+/// The headers to store, in lower case, sorted by name; those of one name keep their order. Names
+/// in the origin's `Connection` header are left out, and so are values that cannot be replayed,
+/// unless they are part of the content.
 pub fn stored(headers: &[(String, String)]) -> Result<Vec<(String, String)>, HeaderError> {
     let of_connection: Vec<String> = headers
         .iter()
@@ -170,10 +171,12 @@ pub fn stored(headers: &[(String, String)]) -> Result<Vec<(String, String)>, Hea
     Ok(kept)
 }
 
-/// The stored headers of a version that the origin calls unchanged: as they are, with those that its
-/// answer names in their place (RFC 9111, 3.2).
+/// The stored headers of a version that the origin calls unchanged: as they are, with those that
+/// its answer names in their place (RFC 9111, 3.2). What describes the body stays: the answer may
+/// speak of another coding of it.
 pub fn updated(known: &[(String, String)], answer: &[(String, String)]) -> Result<Vec<(String, String)>, HeaderError> {
-    let new = stored(answer)?;
+    let mut new = stored(answer)?;
+    new.retain(|(name, _)| !OF_BODY.contains(&name.as_str()));
     let kept = known.iter().filter(|(name, _)| !new.iter().any(|(other, _)| other == name));
     let all: Vec<_> = kept.chain(&new).cloned().collect();
     stored(&all)
@@ -258,6 +261,16 @@ mod tests {
         assert!(NOT_STORED.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(CONTENT.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(CONTENT.iter().all(|name| is_stored(name)));
+    }
+
+    #[test]
+    fn digest_of_the_body_is_kept_and_no_304_replaces_it() {
+        let known = headers(&[("content-md5", "ours"), ("content-type", "text/html")]);
+        assert_eq!(stored(&known), Ok(known.clone()));
+        let answer = headers(&[("Content-MD5", "of the gzip body"), ("clear-site-data", "\"cache\"")]);
+        let expected =
+            headers(&[("clear-site-data", "\"cache\""), ("content-md5", "ours"), ("content-type", "text/html")]);
+        assert_eq!(updated(&known, &answer), Ok(expected));
     }
 
     #[test]

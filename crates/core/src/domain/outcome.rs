@@ -144,6 +144,19 @@ impl ErrorClass {
         }
     }
 
+    /// The class as a clause for an operator.
+    pub fn explain(self) -> &'static str {
+        match self {
+            ErrorClass::OriginStatus => "the origin answered with an error",
+            ErrorClass::OriginUnreachable => "the origin could not be reached, or broke off",
+            ErrorClass::OriginTimeout => "the origin did not answer in time",
+            ErrorClass::OriginForbidden => "the origin's address may not be requested",
+            ErrorClass::Gate => "the publish gate refused the answer",
+            ErrorClass::Upload => "the body could not be uploaded to S3",
+            ErrorClass::Panic => "the worker panicked",
+        }
+    }
+
     /// `None` for a word of a newer version, which counts as retryable.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == word)
@@ -215,7 +228,9 @@ impl RejectReason {
             RejectReason::KeyConflict => "its idempotency key belongs to another request",
             RejectReason::Attempts => "it has failed as often as EVERFRESH_MAX_ATTEMPTS allows",
             RejectReason::NotRetryable => "it failed, and another attempt would fail too",
-            RejectReason::OriginStale => "a cache at the origin keeps returning content from before the change",
+            RejectReason::OriginStale => {
+                "a cache at the origin keeps returning content that may be from before the change"
+            }
             RejectReason::Waited => "it was retried up to the receive limit or the end of the queue's retention",
         }
     }

@@ -21,6 +21,11 @@ pub const ANY_REQUEST: &str = "";
 /// older Everfresh takes the mark for that of a request whose message is gone.
 const CDN_ONLY: &str = "#cdn";
 
+/// After the key in `pending_notification`: an earlier version took the page down, and the CDN has
+/// not been invalidated since, so the later one must, whatever it is. An older Everfresh reads it
+/// as it reads [`CDN_ONLY`].
+const AFTER_TAKEDOWN: &str = "#takedown";
+
 /// The published version: row `META`.
 ///
 /// The first five fields are shared with other languages, whose writers replace the whole row and
@@ -58,6 +63,9 @@ pub struct Meta {
     pub max_stale_seconds: Option<u64>,
     /// The origin forbids serving it beyond that, also while no newer version can be had.
     pub must_revalidate: bool,
+    /// Up to then it may be served while no newer version can be had, if the origin says so; this
+    /// goes before [`Self::must_revalidate`], which older versions read.
+    pub stale_if_error_seconds: Option<u64>,
     /// The origin's validators of the body, not to be confused with [`Self::etag`], which readers
     /// see.
     pub validators: Option<Validators>,
@@ -86,26 +94,46 @@ pub struct Meta {
 pub struct PendingNotification {
     /// Key of the request that has to send it, or [`ANY_REQUEST`].
     pub key: String,
+    pub scope: PendingScope,
+}
+
+/// Which notification is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PendingScope {
+    /// Of this version alone: the subscribers', and the CDN's if its setting says so.
+    Version,
     /// Only the CDN needs it.
-    pub cdn_only: bool,
+    CdnOnly,
+    /// Of this version and of an earlier one that took the page down: the CDN needs it in any case.
+    AfterTakedown,
 }
 
 impl PendingNotification {
     /// By the next request of any key.
     pub fn by_any_request() -> Self {
-        Self { key: ANY_REQUEST.to_owned(), cdn_only: false }
+        Self { key: ANY_REQUEST.to_owned(), scope: PendingScope::Version }
     }
 
     pub fn parse(text: &str) -> Self {
-        let key = text.strip_suffix(CDN_ONLY);
-        Self { key: key.unwrap_or(text).to_owned(), cdn_only: key.is_some() }
+        let (key, scope) = if let Some(key) = text.strip_suffix(CDN_ONLY) {
+            (key, PendingScope::CdnOnly)
+        } else if let Some(key) = text.strip_suffix(AFTER_TAKEDOWN) {
+            (key, PendingScope::AfterTakedown)
+        } else {
+            (text, PendingScope::Version)
+        };
+        Self { key: key.to_owned(), scope }
     }
 }
 
 impl fmt::Display for PendingNotification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)?;
-        f.write_str(if self.cdn_only { CDN_ONLY } else { "" })
+        f.write_str(match self.scope {
+            PendingScope::Version => "",
+            PendingScope::CdnOnly => CDN_ONLY,
+            PendingScope::AfterTakedown => AFTER_TAKEDOWN,
+        })
     }
 }
 
@@ -273,6 +301,7 @@ pub struct VersionRow {
     pub revalidate_seconds: Option<u64>,
     pub max_stale_seconds: Option<u64>,
     pub must_revalidate: bool,
+    pub stale_if_error_seconds: Option<u64>,
     pub validators: Option<Validators>,
     pub tags: Vec<Tag>,
     /// Number of the deployment that rendered it.
@@ -305,9 +334,14 @@ mod tests {
 
     #[test]
     fn pending_notification_is_read_back() {
-        for (text, key, cdn_only) in [("k", "k", false), ("k#cdn", "k", true), ("", ANY_REQUEST, false)] {
+        for (text, key, scope) in [
+            ("k", "k", PendingScope::Version),
+            ("k#cdn", "k", PendingScope::CdnOnly),
+            ("k#takedown", "k", PendingScope::AfterTakedown),
+            ("", ANY_REQUEST, PendingScope::Version),
+        ] {
             let pending = PendingNotification::parse(text);
-            assert_eq!((pending.key.as_str(), pending.cdn_only), (key, cdn_only));
+            assert_eq!((pending.key.as_str(), pending.scope), (key, scope));
             assert_eq!(pending.to_string(), text);
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! | Stored | Bypass | Failure |
 //! |---|---|---|
-//! | 200, 301 and 308 within the site, 404, 410, if they may be shared | a response that may not be shared; 401, 403, 451; other redirects; 204 and other 2xx; too large | 5xx, 408, 421, 425, 429, 1xx; truncated, empty or malformed; refused by the route's gate |
+//! | 200, 301 and 308 within the site, 404, 410, if they may be shared | a response that may not be shared; 401, 403, 451; other redirects; 204 and other 2xx; too large | 5xx, 408, 421, 425, 429, 1xx; truncated or malformed; empty or refused by the route's gate, if it may be shared |
 //! | 302, 303 and 307 within the site with a lifetime of their own | any other 4xx, if nothing is published | any other 4xx, if a page is published |
 //!
 //! A bypass withdraws the published page and passes readers to the origin. A failure keeps it.
@@ -22,6 +22,9 @@ use crate::domain::response_sharing::{self, OriginRules, Sharing, values};
 /// The largest body by default. Base64 makes four thirds of it, and a Lambda function answers with
 /// at most 6 MB.
 pub const MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The request headers that say for which host a page is rendered.
+const HOST_HEADERS: [&str; 2] = ["host", "x-forwarded-host"];
 
 /// The longest life of "not found", "gone" and "moved".
 pub const SHORT_LIFE_SECONDS: u64 = 30;
@@ -47,6 +50,8 @@ pub struct Gate<'a> {
     pub pass_when: &'a [String],
     /// The tenant's host names: where a redirect may lead.
     pub hosts: &'a [String],
+    /// The host for which it is rendered, with a port in `everfresh dev`.
+    pub site: &'a str,
     pub max_bytes: u64,
     /// A page is published: a version that is no bypass.
     pub has_page: bool,
@@ -186,11 +191,21 @@ impl Gate<'_> {
         }
     }
 
-    /// What becomes of a 304 about the version `published`: the same as of a 200 with these headers and
-    /// the published body, which has passed this gate before.
+    /// What becomes of a response whose body is too large to be read: as of any other, by its
+    /// status.
+    pub fn judge_too_large(&self, head: &Rendered) -> Verdict {
+        match self.meaning(head.status) {
+            Ok(_) => Verdict::Bypass(BypassReason::TooLarge),
+            Err(NotStored::Bypass(reason)) => Verdict::Bypass(reason),
+            Err(NotStored::Failure(error)) => Verdict::Failure(error),
+        }
+    }
+
+    /// What becomes of a 304 about the version `published`: the same as of a 200 with these headers
+    /// and the published body, which has passed this gate before.
     pub fn judge_not_modified(&self, answer: &Rendered, published: &Meta) -> NotModified {
-        let absent = |name: &str| self.is_absent(name);
-        let sharing = match response_sharing::sharing(answer, self.origin_rules, absent) {
+        let keyed = |name: &str| self.is_keyed(name);
+        let sharing = match response_sharing::sharing(answer, self.origin_rules, keyed) {
             Ok(sharing) => sharing,
             Err(reason) => return NotModified::Bypass(reason),
         };
@@ -200,17 +215,22 @@ impl Gate<'_> {
         }
     }
 
+    /// What the status says, if such a response may be stored.
+    fn meaning(&self, status: u16) -> Result<Meaning, NotStored> {
+        match Meaning::of(status) {
+            Meaning::Bypass(reason) => Err(NotStored::Bypass(reason)),
+            Meaning::ClientError if !self.has_page => Err(NotStored::Bypass(BypassReason::ClientError)),
+            Meaning::Failure | Meaning::ClientError => Err(NotStored::Failure(GateError::Status { status })),
+            meaning @ (Meaning::Page | Meaning::Absent | Meaning::PermanentRedirect | Meaning::TemporaryRedirect) => {
+                Ok(meaning)
+            }
+        }
+    }
+
     fn stored(&self, mut rendered: Rendered) -> Result<Storable, NotStored> {
         let bypass = |reason| Err(NotStored::Bypass(reason));
         let failure = |error: GateError| Err(NotStored::Failure(error));
-        let status = rendered.status;
-        let meaning = Meaning::of(status);
-        match meaning {
-            Meaning::Bypass(reason) => return bypass(reason),
-            Meaning::ClientError if !self.has_page => return bypass(BypassReason::ClientError),
-            Meaning::Failure | Meaning::ClientError => return failure(GateError::Status { status }),
-            Meaning::Page | Meaning::Absent | Meaning::PermanentRedirect | Meaning::TemporaryRedirect => {}
-        }
+        let meaning = self.meaning(rendered.status)?;
         let bytes = rendered.body.len() as u64;
         if bytes > self.max_bytes {
             return bypass(BypassReason::TooLarge);
@@ -218,13 +238,10 @@ impl Gate<'_> {
         if let Some(declared) = rendered.declared_bytes.filter(|declared| *declared != bytes) {
             return failure(GateError::Truncated { declared, actual: bytes });
         }
-        // First, where a page is published: an error page with status 200 is rarely cacheable, and
-        // must not take down what the route's own rules protect.
-        if meaning == Meaning::Page && self.has_page {
-            self.check_body(&rendered.body).map_err(NotStored::Failure)?;
-        }
-        let absent = |name: &str| self.is_absent(name);
-        let sharing = response_sharing::sharing(&rendered, self.origin_rules, absent).map_err(NotStored::Bypass)?;
+        // Before the rules of the route: a page that has become one reader's own is taken down,
+        // whatever its body. The limit of withdrawals guards against error pages with status 200.
+        let keyed = |name: &str| self.is_keyed(name);
+        let sharing = response_sharing::sharing(&rendered, self.origin_rules, keyed).map_err(NotStored::Bypass)?;
         let life = match meaning {
             Meaning::TemporaryRedirect if sharing.fresh_s.is_none() => return bypass(BypassReason::Redirect),
             Meaning::PermanentRedirect | Meaning::TemporaryRedirect => {
@@ -245,9 +262,12 @@ impl Gate<'_> {
         Ok(Storable { artifact, life, sharing })
     }
 
-    /// Whether a request for the stored page never has this header: one that has it is passed.
-    fn is_absent(&self, name: &str) -> bool {
-        FRAGMENT_HEADERS.contains(&name) || self.pass_when.iter().any(|own| own == name)
+    /// Whether all requests for the stored page have the same value of this header. One of those
+    /// that pass is absent; the worker renders for the tenant's first host.
+    fn is_keyed(&self, name: &str) -> bool {
+        let absent = FRAGMENT_HEADERS.contains(&name) || self.pass_when.iter().any(|own| own == name);
+        let one_host = matches!(self.hosts, [host] if !host.contains('*'));
+        absent || (one_host && HOST_HEADERS.contains(&name))
     }
 
     fn check_body(&self, body: &[u8]) -> Result<(), GateError> {
@@ -291,7 +311,8 @@ impl Gate<'_> {
         let rest = location.strip_prefix("https://").or_else(|| location.strip_prefix("http://"))?;
         let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
         let (host, path) = rest.split_at(end);
-        let known = self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
+        let hosts = self.hosts.iter().map(String::as_str).chain([self.site]);
+        let known = hosts.into_iter().any(|known| known.eq_ignore_ascii_case(host));
         match path {
             _ if !known => None,
             "" => Some("/"),

@@ -11,19 +11,24 @@ fn rendered(status: u16, headers: &[(&str, &str)], body: &str) -> Rendered {
     Rendered { status, headers, body, declared_bytes: None }
 }
 
+fn gate<'a>(page: &'a CanonicalPath, rules: &'a GateRules, hosts: &'a [String]) -> Gate<'a> {
+    Gate {
+        page,
+        rules,
+        origin_rules: OriginRules::default(),
+        pass_when: &[],
+        hosts,
+        site: &hosts[0],
+        max_bytes: 100,
+        has_page: true,
+        previous_bytes: None,
+    }
+}
+
 fn judge_with(rules: GateRules, has_page: bool, previous_bytes: Option<u64>, response: Rendered) -> Verdict {
     let page = CanonicalPath::stored("/products/42?color=red").unwrap();
     let (hosts, pass_when) = (["www.acme.example".to_owned()], ["x-shop".to_owned()]);
-    let gate = Gate {
-        page: &page,
-        rules: &rules,
-        origin_rules: OriginRules::default(),
-        pass_when: &pass_when,
-        hosts: &hosts,
-        max_bytes: 100,
-        has_page,
-        previous_bytes,
-    };
+    let gate = Gate { pass_when: &pass_when, has_page, previous_bytes, ..gate(&page, &rules, &hosts) };
     gate.judge(response)
 }
 
@@ -287,6 +292,63 @@ fn redirect_to_the_page_itself_is_a_bypass() {
         let refused = check(rendered(308, &[("location", location)], ""));
         assert_eq!(refused, bypass(BypassReason::Redirect), "{location}");
     }
+}
+
+#[test]
+fn personal_page_is_a_bypass_whatever_its_body() {
+    let rules = || GateRules { min_bytes: 10, max_shrink: Some(0.5), must_contain: Some("</html>".into()) };
+    for body in ["", "log in", "<html>cut off in the mid"] {
+        let response = |headers: &[(&str, &str)]| rendered(200, headers, body);
+        let private = judge_with(rules(), true, Some(100), response(&[("cache-control", "private")]));
+        assert_eq!(private, Verdict::Bypass(BypassReason::Private), "{body:?}");
+        let public = judge_with(rules(), true, Some(100), response(&[]));
+        assert!(matches!(public, Verdict::Failure(_)), "{body:?}: the published page is kept");
+    }
+}
+
+#[test]
+fn oversize_response_is_judged_by_its_status() {
+    let rules = GateRules::default();
+    let page = CanonicalPath::stored("/products/42").unwrap();
+    let hosts = ["www.acme.example".to_owned()];
+    let gate = gate(&page, &rules, &hosts);
+    for status in [200, 404, 410, 301] {
+        let verdict = gate.judge_too_large(&rendered(status, &[], ""));
+        assert_eq!(verdict, Verdict::Bypass(BypassReason::TooLarge), "{status}");
+    }
+    assert_eq!(gate.judge_too_large(&rendered(403, &[], "")), Verdict::Bypass(BypassReason::Forbidden));
+    for status in [400, 429, 500, 503] {
+        let verdict = gate.judge_too_large(&rendered(status, &[], ""));
+        assert_eq!(verdict, Verdict::Failure(GateError::Status { status }), "{status}");
+    }
+}
+
+#[test]
+fn vary_on_the_host_is_harmless_with_one_host() {
+    let rules = GateRules::default();
+    let page = CanonicalPath::stored("/products/42").unwrap();
+    let [one, two] = ["www.acme.example", "de.acme.example"].map(str::to_owned);
+    let wildcard = ["*.acme.example".to_owned()];
+    for vary in ["Host", "X-Forwarded-Host, Accept-Encoding"] {
+        let judged = |hosts: &[String]| gate(&page, &rules, hosts).judge(rendered(200, &[("vary", vary)], HTML));
+        assert!(matches!(judged(std::slice::from_ref(&one)), Verdict::Store(_)), "{vary}");
+        for several in [&[one.clone(), two.clone()][..], &wildcard] {
+            assert_eq!(judged(several), Verdict::Bypass(BypassReason::Vary), "{vary}");
+        }
+    }
+    let scheme = rendered(200, &[("vary", "X-Forwarded-Proto")], HTML);
+    assert!(matches!(gate(&page, &rules, &[one, two]).judge(scheme), Verdict::Store(_)));
+}
+
+#[test]
+fn redirect_to_the_site_with_its_port_is_stored() {
+    let rules = GateRules::default();
+    let page = CanonicalPath::stored("/products/42").unwrap();
+    let hosts = ["localhost".to_owned()];
+    let gate = Gate { site: "localhost:3000", ..gate(&page, &rules, &hosts) };
+    let judged = |location| gate.judge(rendered(301, &[("location", location)], ""));
+    assert!(matches!(judged("http://localhost:3000/login"), Verdict::Store(_)));
+    assert_eq!(judged("http://localhost:4000/login"), Verdict::Bypass(BypassReason::Redirect));
 }
 
 proptest! {

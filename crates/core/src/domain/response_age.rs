@@ -11,6 +11,12 @@ const FIRST_RETRY_MS: u64 = 5_000;
 const LONGEST_RETRY_MS: u64 = 900_000;
 /// Pause after an answer with which a cache has begun to renew itself.
 const STALE_RETRY_MS: u64 = 2_000;
+/// Between two retries, the part of the lifetime of a hit of unknown age: all retries together last
+/// longer than the hit.
+const HIT_PARTS: u64 = 7;
+
+/// The age of a page that its framework keeps until it is revalidated on demand.
+const YEAR_S: u64 = 31_536_000;
 
 const TOO_MANY_REQUESTS_MS: u64 = 60_000;
 
@@ -59,6 +65,10 @@ fn retry_ms(rendered: &Rendered, age_s: u64, not_before_ms: u64, now_ms: u64, st
     let wait_ms = match list(rendered, "x-nextjs-cache").next() {
         // It has begun to render, and keeps the result for no longer than its lifetime.
         Some("STALE") => STALE_RETRY_MS,
+        // How much of its lifetime is over is not known.
+        Some("HIT") => {
+            (next_lifetime_s(rendered).saturating_mul(1000) / HIT_PARTS).clamp(FIRST_RETRY_MS, LONGEST_RETRY_MS)
+        }
         Some(_) | None => kept_ms.unwrap_or(backoff_ms).clamp(FIRST_RETRY_MS, LONGEST_RETRY_MS),
     };
     // From this moment on a response without an age is new enough.
@@ -74,8 +84,8 @@ pub fn retry_after_ms(rendered: &Rendered) -> Option<u64> {
     said_ms.max((rendered.status == 429).then_some(TOO_MANY_REQUESTS_MS))
 }
 
-/// How old the response is, in seconds; zero if it was made now. With an `Age` that is no number its
-/// lifetime may be over.
+/// How old the response is, in seconds; zero if it was made now. With an `Age` that is no number
+/// its lifetime may be over.
 pub fn age_seconds(rendered: &Rendered) -> u64 {
     let mut ages = list(rendered, "age").map(number);
     match (ages.next(), ages.next()) {
@@ -92,24 +102,31 @@ fn age_s(rendered: &Rendered) -> Option<u64> {
 }
 
 /// Next.js keeps pages itself, sends no `Age`, and does not obey a request's `Cache-Control`. A hit
-/// is no older than its own lifetime, and a stale answer is older. A lifetime beyond an hour says
-/// nothing of the age: so are pages marked that never change by themselves.
+/// is no older than its own lifetime, and a stale answer is older. So a hit of a page that only
+/// `revalidatePath` renews, with a lifetime of a year, may be a year old: it completes no request
+/// that knows of a change.
 fn age_in_next(rendered: &Rendered) -> Option<u64> {
-    let lifetime_s = lifetime_s(rendered)?;
     match list(rendered, "x-nextjs-cache").next()? {
-        "STALE" => Some(lifetime_s.saturating_add(LONGEST_RETRY_MS)),
-        "HIT" if lifetime_s <= 3_600 => Some(lifetime_s),
+        "HIT" => Some(next_lifetime_s(rendered)),
+        "STALE" => Some(next_lifetime_s(rendered).saturating_add(YEAR_S)),
         _ => None,
     }
 }
 
+/// How long Next.js keeps a page: its `s-maxage`. A `max-age` is what an app's own headers say to
+/// browsers.
+fn next_lifetime_s(rendered: &Rendered) -> u64 {
+    directive_s(rendered, "s-maxage").unwrap_or(YEAR_S)
+}
+
 /// How long a shared cache keeps it, by its `Cache-Control`.
 fn lifetime_s(rendered: &Rendered) -> Option<u64> {
-    let lifetime = |wanted: &str| {
-        let named = list(rendered, "cache-control").filter_map(|directive| directive.split_once('='));
-        named.filter(|(name, _)| name.trim().eq_ignore_ascii_case(wanted)).find_map(|(_, value)| number(value))
-    };
-    lifetime("s-maxage").or_else(|| lifetime("max-age"))
+    directive_s(rendered, "s-maxage").or_else(|| directive_s(rendered, "max-age"))
+}
+
+fn directive_s(rendered: &Rendered, wanted: &str) -> Option<u64> {
+    let named = list(rendered, "cache-control").filter_map(|directive| directive.split_once('='));
+    named.filter(|(name, _)| name.trim().eq_ignore_ascii_case(wanted)).find_map(|(_, value)| number(value))
 }
 
 fn list<'r>(rendered: &'r Rendered, name: &'r str) -> impl Iterator<Item = &'r str> {
@@ -176,17 +193,41 @@ mod tests {
     }
 
     #[test]
-    fn age_of_a_page_in_the_cache_of_next_is_at_most_its_lifetime() {
-        let lifetime = ("cache-control", "s-maxage=5, stale-while-revalidate=31535995");
-        let hit = [lifetime, ("x-nextjs-cache", "HIT")];
-        assert_eq!(source(judged(&hit, 0)), Some(BEGAN - 6_000));
-        assert!(matches!(judged(&hit, BEGAN), Made::TooEarly { retry_ms } if retry_ms == BEGAN + 100 + FIRST_RETRY_MS));
-        assert!(matches!(judged(&[lifetime, ("x-nextjs-cache", "STALE")], BEGAN - 60_000), Made::TooEarly { .. }));
-        for word in ["MISS", "REVALIDATED", "PRERENDER"] {
-            assert_eq!(judged(&[lifetime, ("x-nextjs-cache", word)], u64::MAX), Made::Now, "{word}");
+    fn hit_of_next_may_be_as_old_as_its_lifetime() {
+        for (lifetime, age_s) in [
+            ("s-maxage=5, stale-while-revalidate=31535995", 5),
+            ("s-maxage=7200", 7_200),
+            ("s-maxage=31536000", YEAR_S),
+            // Set by the app: its cache may keep the page for longer.
+            ("public, max-age=0, must-revalidate", YEAR_S),
+        ] {
+            let lifetime = ("cache-control", lifetime);
+            let hit = [lifetime, ("x-nextjs-cache", "HIT")];
+            assert_eq!(source(judged(&hit, 0)), Some(BEGAN - (age_s + 1) * 1_000), "{lifetime:?}");
+            assert!(matches!(judged(&hit, BEGAN), Made::TooEarly { .. }), "{lifetime:?}");
+            let stale = judged(&[lifetime, ("x-nextjs-cache", "STALE")], BEGAN - age_s * 1_000);
+            assert!(matches!(stale, Made::TooEarly { retry_ms } if retry_ms == BEGAN + 100 + STALE_RETRY_MS));
+            for word in ["MISS", "REVALIDATED", "PRERENDER"] {
+                assert_eq!(judged(&[lifetime, ("x-nextjs-cache", word)], u64::MAX), Made::Now, "{word}");
+            }
         }
-        let for_ever = [("cache-control", "s-maxage=31536000"), ("x-nextjs-cache", "HIT")];
-        assert_eq!(judged(&for_ever, u64::MAX), Made::Now);
+        assert_eq!(source(judged(&[("x-nextjs-cache", "HIT")], 0)), Some(BEGAN - (YEAR_S + 1) * 1_000));
+    }
+
+    #[test]
+    fn retries_of_a_hit_outlast_its_lifetime_of_two_hours() {
+        for lifetime_s in [1, 60, 600, 3_600, 7_200] {
+            let lifetime = format!("s-maxage={lifetime_s}");
+            let hit = answer(&[("cache-control", &lifetime), ("x-nextjs-cache", "HIT")]);
+            let mut now_ms = BEGAN;
+            for stale_answers in 1..MAX_STALE_RESPONSES {
+                let Made::TooEarly { retry_ms } = made(&hit, Some(BEGAN), BEGAN, now_ms, stale_answers - 1) else {
+                    panic!("it may be older")
+                };
+                now_ms = retry_ms;
+            }
+            assert!(now_ms > BEGAN + (lifetime_s + 1) * 1_000 + 2_000, "{lifetime_s}");
+        }
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct Sharing {
     pub fresh_s: Option<u64>,
     /// How long it may be served stale after that; none leaves it to the route.
     pub stale_s: Option<u64>,
+    /// How long it may be served stale while no newer version can be had; none if that is not said.
+    pub stale_if_error_s: Option<u64>,
     /// It must not be served beyond that, even if the origin does not answer.
     pub must_revalidate: bool,
     /// Each once; at most [`MAX_ORIGIN_TAGS`].
@@ -66,6 +68,7 @@ impl Sharing {
         Self {
             fresh_s: published.validators.as_ref().and_then(|known| known.fresh_s),
             stale_s: published.max_stale_seconds,
+            stale_if_error_s: published.stale_if_error_seconds,
             must_revalidate: published.must_revalidate,
             tags,
         }
@@ -83,16 +86,12 @@ const LONGEST_S: u64 = 31_536_000;
 /// In the order in which they are obeyed.
 const TARGETED: [&str; 3] = ["everfresh-cdn-cache-control", "cdn-cache-control", "surrogate-control"];
 
-/// `Vary` on these separates no readers: bodies are stored decoded, and a page has one host.
-const HARMLESS_VARY: [&str; 4] = ["accept-encoding", "host", "x-forwarded-host", "x-forwarded-proto"];
+/// `Vary` on these separates no readers: bodies are stored decoded, and a site has one scheme.
+const HARMLESS_VARY: [&str; 2] = ["accept-encoding", "x-forwarded-proto"];
 
-/// Whether the answer may be stored for all readers. `absent` are the request headers that a
-/// request for a stored page does not have, in lower case.
-pub fn sharing(
-    rendered: &Rendered,
-    rules: OriginRules,
-    absent: impl Fn(&str) -> bool,
-) -> Result<Sharing, BypassReason> {
+/// Whether the answer may be stored for all readers. `keyed` are the request headers of which all
+/// requests for a stored page have the same value or none, in lower case.
+pub fn sharing(rendered: &Rendered, rules: OriginRules, keyed: impl Fn(&str) -> bool) -> Result<Sharing, BypassReason> {
     let strip = rules.cookies == CookieRule::Strip;
     if !strip && values(rendered, "set-cookie").next().is_some() {
         return Err(BypassReason::SetCookie);
@@ -103,8 +102,8 @@ pub fn sharing(
     };
     for name in list(rendered, "vary") {
         let name = name.to_ascii_lowercase();
-        let keyed = HARMLESS_VARY.contains(&name.as_str()) || absent(&name) || (strip && name == "cookie");
-        if !keyed {
+        let harmless = HARMLESS_VARY.contains(&name.as_str()) || keyed(&name) || (strip && name == "cookie");
+        if !harmless {
             return Err(BypassReason::Vary);
         }
     }
@@ -160,11 +159,15 @@ fn by_directives(directives: &[Directive<'_>], targeted: bool) -> Result<Sharing
     }
     // `max-age=0` and `must-revalidate` alone are for browsers: the route decides.
     let fresh_s = shared_s.or_else(|| seconds(directives, "max-age").filter(|seconds| *seconds > 0));
-    let strict = has("must-revalidate") || has("proxy-revalidate") || shared_s.is_some();
+    let revalidate = has("must-revalidate") || has("proxy-revalidate");
+    let stale = |directive| seconds(directives, directive).map(|seconds| seconds.min(LONGEST_S));
+    let stale_if_error_s = stale("stale-if-error");
     Ok(Sharing {
         fresh_s: fresh_s.map(|seconds| seconds.min(LONGEST_S)),
-        stale_s: seconds(directives, "stale-while-revalidate").map(|seconds| seconds.min(LONGEST_S)),
-        must_revalidate: strict && fresh_s.is_some(),
+        stale_s: stale("stale-while-revalidate").or(stale_if_error_s),
+        // A page that must be revalidated is never served stale, errors or not.
+        stale_if_error_s: stale_if_error_s.filter(|_| !revalidate),
+        must_revalidate: (revalidate || shared_s.is_some()) && fresh_s.is_some(),
         tags: Vec::new(),
     })
 }

@@ -69,6 +69,7 @@ fn answer_that_no_cache_may_reuse_is_a_bypass() {
         (&[("vary", "*")], Vary),
         (&[("vary", "Accept-Encoding, Cookie")], Vary),
         (&[("vary", "RSC, accept-language")], Vary),
+        (&[("vary", "x-forwarded-host")], Vary),
         (&[("content-encoding", "exi")], Encoded),
     ] {
         assert_eq!(read(headers), Err(reason), "{headers:?}");

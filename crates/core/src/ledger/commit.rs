@@ -136,7 +136,9 @@ impl Ledger {
                 Some(Reason::ConditionFailed(None) | Reason::Fine) | None => false,
             };
             let lease_held = !matches!(reasons.get(LOCK_AT), Some(Reason::ConditionFailed(_)));
-            if lease_held && matches!(reasons.get(WITHDRAWAL_AT), Some(Reason::ConditionFailed(_))) {
+            // Without a withdrawal, another operation is at its place.
+            let counted = publication.withdrawal.is_some();
+            if counted && lease_held && matches!(reasons.get(WITHDRAWAL_AT), Some(Reason::ConditionFailed(_))) {
                 return Ok(Commit::TooManyWithdrawals(Rights { claim, lease }));
             }
             // No other worker took it after it expired: one more try, with the same condition on

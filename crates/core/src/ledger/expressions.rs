@@ -35,6 +35,7 @@ pub(crate) mod name {
     pub(crate) const SHOWN_SINCE: &str = "shown_since";
     pub(crate) const MAX_STALE_SECONDS: &str = "max_stale_seconds";
     pub(crate) const MUST_REVALIDATE: &str = "must_revalidate";
+    pub(crate) const STALE_IF_ERROR_SECONDS: &str = "stale_if_error_seconds";
     pub(crate) const ORIGIN_ETAG: &str = "origin_etag";
     pub(crate) const ORIGIN_LAST_MODIFIED: &str = "origin_last_modified";
     pub(crate) const ORIGIN_FRESH_SECONDS: &str = "origin_fresh_seconds";

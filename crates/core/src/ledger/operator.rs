@@ -217,6 +217,7 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         revalidate_seconds: kept.revalidate_seconds.unwrap_or(meta.revalidate_seconds).max(1),
         max_stale_seconds: kept.max_stale_seconds,
         must_revalidate: kept.must_revalidate,
+        stale_if_error_seconds: kept.stale_if_error_seconds,
         validators: kept.validators,
         tags: kept.tags,
         deploy: Some(kept.deploy),

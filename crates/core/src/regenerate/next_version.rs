@@ -1,9 +1,9 @@
 //! The next version of a page: its row, and whether its content is the published one.
 
-use super::notify::News;
+use super::notify::Audience;
 use super::{Job, PageState, Regenerator};
 use crate::branches::{Branch, reached};
-use crate::config::{MAX_TAGS, Resolved, TenantConfig, jittered};
+use crate::config::{Duration, MAX_TAGS, Resolved, Route, TenantConfig, jittered};
 use crate::domain::artifact::{Artifact, Rendered, artifact_digest, etag, locate, object_key};
 use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::{Digest, FieldDigest};
@@ -81,7 +81,7 @@ impl Regenerator {
         let version = seen.next_version(answer.source_ms, random::number());
         let generated_at = seconds::floor(self.now_ms());
         let own_row = (route.history > 0).then(|| version.sk());
-        let life_s = life_seconds(life, sharing, route.revalidate.seconds(), answer.age_s);
+        let life_s = life_seconds(life, sharing, route, answer.age_s);
         let s3_key = body_of.map_or_else(|| object_key(page, &version), |meta| meta.s3_key.clone());
         let meta = Meta {
             validators: answer.validators(content.status, sharing, self.validators_of(job, &s3_key), body_of),
@@ -100,7 +100,8 @@ impl Regenerator {
             body_bytes: Some(content.body_bytes),
             max_stale_seconds: sharing.stale_s,
             must_revalidate: sharing.must_revalidate,
-            tags: with_origin_tags(tags, &sharing.tags),
+            stale_if_error_seconds: sharing.stale_if_error_s,
+            tags: with_more_tags(tags, &sharing.tags),
             deploy: Some(self.settings.deploy),
             current_sk: same.map_or(own_row, |meta| meta.current_sk.clone()),
             pointer: false,
@@ -126,8 +127,9 @@ impl Regenerator {
     /// What the validators of the object at `s3_key` belong to.
     fn validators_of(&self, job: &Job<'_>, s3_key: &str) -> Digest {
         // The debug form has every field, and is read by no other build: a build is a deployment.
-        let TenantConfig { hosts, render, origin_headers, render_headers, .. } = job.tenant;
-        let settings = format!("{:?} {hosts:?} {render:?} {origin_headers:?} {render_headers:?}", job.resolved.route);
+        let TenantConfig { hosts, site, render, origin_headers, render_headers, .. } = job.tenant;
+        let settings =
+            format!("{:?} {hosts:?} {site} {render:?} {origin_headers:?} {render_headers:?}", job.resolved.route);
         FieldDigest::new("everfresh-validators")
             .number(self.settings.deploy)
             .field(s3_key.as_bytes())
@@ -142,7 +144,7 @@ impl Regenerator {
         job: &Job<'_>,
         state: &PageState,
         reason: BypassReason,
-        status: Option<u16>,
+        status: u16,
         source_ms: u64,
     ) -> Publication {
         let Resolved { page, route, tags } = job.resolved;
@@ -159,9 +161,10 @@ impl Regenerator {
             revalidate_seconds: 0,
             version: Some(version),
             source_ms: Some(source_ms),
-            status,
+            status: Some(status),
             body_bytes: withdrawn_bytes.and_then(|meta| meta.body_bytes),
-            tags: tags.clone(),
+            // A request by a tag that the page had must still reach it.
+            tags: with_more_tags(tags, previous.map_or(&[][..], |meta| &meta.tags)),
             deploy: Some(self.settings.deploy),
             bypass: Some(Bypass::next(reason, before, route.revalidate.seconds(), now_ms, random::number())),
             ..Meta::default()
@@ -189,12 +192,12 @@ impl Regenerator {
             limit: job.tenant.withdrawals,
         });
         // A page that never was stored needs no notification: no cache has a copy.
-        let news = match previous {
-            _ if !unchanged && (meta.has_body() || unknown || previous.is_some_and(Meta::has_body)) => News::All,
-            Some(previous) if meta.has_body() && outdates_copies(previous, &meta) => News::Cdn,
-            Some(_) | None => News::None,
+        let audience = match previous {
+            _ if !unchanged && (meta.has_body() || unknown || previous.is_some_and(Meta::has_body)) => Audience::All,
+            Some(previous) if meta.has_body() && outdates_copies(previous, &meta) => Audience::Cdn,
+            Some(_) | None => Audience::None,
         };
-        let pending_notification = self.pending_notification(job, previous, &meta, news);
+        let pending_notification = self.pending_notification(job, previous, &meta, audience);
         let shown_since = if unknown { meta.version } else { Meta::shown_since_after(previous, &meta) };
         let meta = Meta { pending_notification, shown_since, ..meta };
         let clear_failures = state.health.failures > 0 || state.health.next_attempt_ms.is_some();
@@ -250,9 +253,9 @@ impl AnswerInfo {
     }
 }
 
-/// The page's tags: its route's, then the origin's, as many as a CDN reads.
-fn with_origin_tags(route: &[Tag], origin: &[Tag]) -> Vec<Tag> {
-    let new = origin.iter().filter(|tag| !route.contains(tag));
+/// The page's tags: its route's, then others, as many as a CDN reads.
+fn with_more_tags(route: &[Tag], others: &[Tag]) -> Vec<Tag> {
+    let new = others.iter().filter(|tag| !route.contains(tag));
     route.iter().chain(new).take(MAX_TAGS).cloned().collect()
 }
 
@@ -271,13 +274,13 @@ fn is_unchanged(meta: &Meta, artifact: &Artifact) -> bool {
     !meta.tombstone && meta.artifact_digest == Some(artifact.artifact_digest())
 }
 
-/// How long a version is fresh: as the origin says, less the age of its answer, else as the route
-/// says. "Not found" heals soon whatever the origin says.
-fn life_seconds(life: Life, sharing: &Sharing, revalidate_s: u64, age_s: u64) -> u64 {
-    let by_route_s = life.seconds(revalidate_s);
-    let Some(fresh_s) = sharing.fresh_s else { return by_route_s };
+/// How long a version is fresh: as the origin says, within the route's bound and less the age of
+/// its answer, else as the route says. "Not found" heals soon whatever the origin says.
+fn life_seconds(life: Life, sharing: &Sharing, route: &Route, age_s: u64) -> u64 {
+    let revalidate_s = route.revalidate.seconds();
+    let Some(fresh_s) = sharing.fresh_s else { return life.seconds(revalidate_s) };
     let most_s = match life {
-        Life::Route => u64::MAX,
+        Life::Route => route.max_revalidate.map_or(u64::MAX, Duration::seconds),
         Life::Short => revalidate_s,
     };
     fresh_s.min(most_s).saturating_sub(age_s).max(1)

@@ -6,7 +6,8 @@
 //! 1. The commit itself writes the mark `pending_notification` on META, with the key of its
 //!    request. There is no moment at which a version is published and its mark is missing.
 //! 2. The mark is cleared only after CloudFront and the subscribers have accepted the notification,
-//!    and only while that version is the published one. A newer version takes the mark over.
+//!    and only while that version is the published one. A newer version takes the mark over, and
+//!    remembers if an earlier one took the page down: the CDN is then invalidated in any case.
 //! 3. While META carries a request's own mark, that request ends as [`Busy::NotificationPending`],
 //!    so its message is delivered again. Only a failed attempt stays [`Outcome::Failed`]: its
 //!    message is delivered again too, or rejected, and then rule 5 applies, as it does if the
@@ -22,20 +23,22 @@
 //! A crash between sending and clearing sends twice. The id is derived from page and version, so
 //! CloudFront performs one invalidation, and a subscriber recognises the second event.
 //!
-//! A request by tag publishes no page, so it has no mark: its record is completed with the watermark,
-//! and it is acked only after the notification. A redelivery notifies again, under the same id.
+//! A request by tag publishes no page, so it has no mark: its record is completed with the
+//! watermark, and it is acked only after the notification. A redelivery notifies again, under the
+//! same id.
 //!
-//! In a batch, the first record of a page makes the attempt for all records of that page. Another
-//! record's message is deleted on that outcome alone only if the attempt published, which replaces
-//! every earlier mark. Otherwise the record makes an attempt of its own, which finds its mark.
+//! In a batch, the first message of a page makes the attempt for all messages of that page. Another
+//! message is deleted on that outcome alone only if the attempt published, which replaces every
+//! earlier mark. Otherwise the message makes an attempt of its own, which finds its mark.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Attempt, Busy, Job, LedgerError, Meta, Outcome, Published, Regenerator, busy};
 use crate::branches::{Branch, reached};
-use crate::domain::page::{ANY_REQUEST, PendingNotification};
+use crate::domain::page::{ANY_REQUEST, PendingNotification, PendingScope};
 use crate::domain::seconds;
+use crate::notifier::must_invalidate;
 
 /// After a failed notification, those of other requests are not tried for so long: while CloudFront
 /// hangs, each would cost a request the time of a render.
@@ -62,13 +65,13 @@ impl NotifyBackoff {
     }
 }
 
-/// Who learns something by a version.
+/// Which notifications a version needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum Audience {
     None,
     /// The CDN: its copy is the same, but would live too long, or has other tags.
     Cdn,
-    /// Subscribers too.
+    /// The CDN and the subscribers.
     All,
 }
 
@@ -82,28 +85,35 @@ enum Pending {
     /// Another request's, whose message is gone.
     Orphaned,
     /// Another request's, which its worker or a redelivery of its message will send.
-    Others,
+    OtherRequests,
 }
 
 impl Regenerator {
-    /// The mark for the next version. Without news no notification is needed, unless the previous
-    /// one is still pending.
+    /// The mark for the next version. A version that needs no notification gets one if the
+    /// previous one is still pending.
     pub(super) fn pending_notification(
         &self,
         job: &Job<'_>,
         previous: Option<&Meta>,
         next: &Meta,
-        news: News,
+        audience: Audience,
     ) -> Option<PendingNotification> {
-        let pending = previous.and_then(|meta| meta.pending_notification.clone());
+        let pending = previous.and_then(|previous| {
+            let pending = previous.pending_notification.clone()?;
+            let scope = if must_invalidate(previous) { PendingScope::AfterTakedown } else { pending.scope };
+            Some(PendingNotification { scope, ..pending })
+        });
         if !self.notifier.is_configured() {
             // A worker with another configuration may be able to send it.
             return pending;
         }
-        let notify = news != News::None && self.notifier.is_notified_of(next, news == News::Cdn);
-        let cdn_only = news != News::All && pending.as_ref().is_none_or(|pending| pending.cdn_only);
+        let notify = audience != Audience::None && self.notifier.is_notified_of(next, audience == Audience::Cdn);
+        let scope = match pending.as_ref().map_or(PendingScope::CdnOnly, |pending| pending.scope) {
+            PendingScope::CdnOnly if audience == Audience::All => PendingScope::Version,
+            scope @ (PendingScope::Version | PendingScope::CdnOnly | PendingScope::AfterTakedown) => scope,
+        };
         let key = job.request.key.as_str();
-        (notify || pending.is_some()).then(|| PendingNotification { key: key.to_owned(), cdn_only })
+        (notify || pending.is_some()).then(|| PendingNotification { key: key.to_owned(), scope })
     }
 
     /// Sends the notification of the published version, if one is pending and falls to this
@@ -126,7 +136,7 @@ impl Regenerator {
         let sent = match pending {
             Pending::Own => self.send(job, &meta).await,
             Pending::Operators | Pending::Orphaned => self.may_send_for_others(job) && self.send(job, &meta).await,
-            Pending::Others => false,
+            Pending::OtherRequests => false,
         };
         reached(match (pending, sent) {
             (Pending::Own, true) => Branch::NotifiedOwn,
@@ -135,7 +145,7 @@ impl Regenerator {
             (Pending::Operators, false) => Branch::NotifyForOperatorFailed,
             (Pending::Orphaned, true) => Branch::NotifiedForOther,
             (Pending::Orphaned, false) => Branch::NotifyForOtherFailed,
-            (Pending::Others, _) => Branch::NotifyLeftToOther,
+            (Pending::OtherRequests, _) => Branch::NotifyLeftToOther,
         });
         let waits = !sent && matches!(pending, Pending::Own | Pending::Operators);
         // A failure decides whether the message is retried or rejected, so it is not replaced.
@@ -157,7 +167,7 @@ impl Regenerator {
         } else if claimed_until_ms < self.now_ms() {
             Pending::Orphaned
         } else {
-            Pending::Others
+            Pending::OtherRequests
         })
     }
 

@@ -16,31 +16,33 @@ use crate::domain::scrub;
 use crate::render::{RenderFailure, RenderRequest};
 
 /// What the origin answered.
-pub(super) enum Answer {
-    Received(Received),
-    /// Larger than any page: it was not read to its end.
-    TooLarge,
-}
-
-/// A complete response.
 pub(super) enum Received {
     Whole(Rendered),
     /// 304: the published page is still the same.
     NotModified(Rendered),
+    /// Larger than any page: only the head was kept.
+    TooLarge(Rendered),
 }
 
 impl Received {
     pub(super) fn head(&self) -> Rendered {
         match self {
-            Received::Whole(rendered) | Received::NotModified(rendered) => rendered.head(),
+            Received::Whole(rendered) | Received::NotModified(rendered) | Received::TooLarge(rendered) => {
+                rendered.head()
+            }
         }
     }
 }
 
 impl Regenerator {
-    /// Renders within the deadline, or asks whether the published page is still the same. A panic of
-    /// the renderer is a failure of this page alone.
-    pub(super) async fn render(&self, job: &Job<'_>, state: &PageState, no_cache: bool) -> Result<Answer, ErrorClass> {
+    /// Renders within the deadline, or asks whether the published page is still the same. A panic
+    /// of the renderer is a failure of this page alone.
+    pub(super) async fn render(
+        &self,
+        job: &Job<'_>,
+        state: &PageState,
+        no_cache: bool,
+    ) -> Result<Received, ErrorClass> {
         let condition = self.condition(job, state, no_cache);
         let page = &job.resolved.page;
         let time = Duration::from_millis(self.render_time_ms(job));
@@ -48,7 +50,7 @@ impl Regenerator {
         let request = RenderRequest {
             page,
             render: &job.tenant.render,
-            host: job.tenant.hosts.first().map_or("", String::as_str),
+            host: &job.tenant.site,
             no_cache,
             headers: &headers,
             condition,
@@ -57,11 +59,12 @@ impl Regenerator {
         };
         let render = AssertUnwindSafe(self.renderer.render(request)).catch_unwind();
         match tokio::time::timeout(time, render).await {
-            Ok(Ok(Ok(rendered))) => Ok(Answer::Received(match (condition, rendered.status) {
+            Ok(Ok(Ok(rendered))) => Ok(match (condition, rendered.status) {
                 (Some(_), 304) => Received::NotModified(rendered),
                 _ => Received::Whole(rendered),
-            })),
-            Ok(Ok(Err(RenderFailure::TooLarge { .. }))) => Ok(Answer::TooLarge),
+            }),
+            // Only an HTTP origin has a head, and can answer its readers in the page's place.
+            Ok(Ok(Err(RenderFailure::TooLarge { head: Some(head), .. }))) => Ok(Received::TooLarge(*head)),
             Ok(Ok(Err(failure))) => {
                 reached(Branch::RenderFailed);
                 let error = scrub::without_values(&chain(&failure), page.path().as_str());
@@ -103,6 +106,7 @@ impl Regenerator {
         let page = job.resolved.page.logged();
         let (status, verdict) = match answer {
             Received::Whole(rendered) => (rendered.status, self.gate(job, state).judge(rendered)),
+            Received::TooLarge(head) => (head.status, self.gate(job, state).judge_too_large(&head)),
             Received::NotModified(rendered) => match self.not_modified(job, state, &rendered, info) {
                 Ok(publication) => return Ok((publication, None)),
                 Err(verdict) => (rendered.status, *verdict),
@@ -114,7 +118,7 @@ impl Regenerator {
                 reached(Branch::AnswerBypassed);
                 let word = reason.as_str();
                 tracing::info!(%page, status, reason = word, "the origin's answer for {page} is not stored ({word}): readers are passed to the origin");
-                Ok((self.bypass_publication(job, state, reason, Some(status), info.source_ms), None))
+                Ok((self.bypass_publication(job, state, reason, status, info.source_ms), None))
             }
             Verdict::Failure(refusal) => {
                 reached(Branch::GateRefused);
@@ -153,6 +157,7 @@ impl Regenerator {
             origin_rules: route.origin_rules,
             pass_when: &route.pass_when,
             hosts: &job.tenant.hosts,
+            site: &job.tenant.site,
             max_bytes: self.settings.max_body_bytes,
             has_page: previous.is_some_and(Meta::has_body),
             previous_bytes: previous

@@ -14,7 +14,7 @@ use super::deferred_reads::DeferredReads;
 use super::ledger_reads::{LedgerReads, SnapshotResult, Until, is_row_error};
 use super::single_flight::SingleFlight;
 use super::snapshot::{CachedPage, PageSnapshot};
-use super::snapshot_lru::Entries;
+use super::snapshot_memory::Entries;
 use crate::circuit_breaker::CircuitBreaker;
 use crate::http::cache_status::Outage;
 use crate::log_throttle::{LogThrottle, Problem};

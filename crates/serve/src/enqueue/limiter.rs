@@ -101,9 +101,17 @@ impl EnqueueLimiter {
         Permit::Allowed
     }
 
-    /// As [`Self::decide`], whatever was enqueued before.
-    pub(super) fn allow(&mut self, page: &PageKey, meta: Option<&Meta>, now_ms: u64) -> bool {
-        self.take_token((page.tenant().clone(), Bucket::of(meta)), now_ms)
+    /// As [`Self::decide`], whatever was enqueued before. False if the tenant's rate limit is
+    /// exceeded.
+    pub(super) fn decide_again(&mut self, key: RequestKey, meta: Option<&Meta>, now_ms: u64) -> bool {
+        let (seen, bucket) = (Seen::of(meta), Bucket::of(meta));
+        let window_ms = self.sent.get(&key).filter(|sent| sent.seen == seen).map(|sent| sent.window_ms);
+        let allowed = self.take_token((key.page.tenant().clone(), bucket), now_ms);
+        if allowed {
+            let window_ms = window_ms.unwrap_or(FIRST_WINDOW_MS);
+            self.sent.put(key, Sent { seen, bucket, at_ms: now_ms, window_ms });
+        }
+        allowed
     }
 
     /// The message did not reach SQS: the next read may try again, and the token is returned.

@@ -46,6 +46,11 @@ impl PageResponse<'_> {
         }
         let max_stale_seconds = max_stale_seconds(self.meta, &self.policy);
         let mut directives = cache_directives(&self.freshness, max_stale_seconds, self.stale_ms, now_ms);
+        // Whatever serves it without the origin, this side or a cache in front, for as long as the
+        // origin says.
+        if let Some(if_error_s) = self.meta.stale_if_error_seconds {
+            directives.if_error = if_error_s.max(max_stale_seconds.unwrap_or(0));
+        }
         if self.stands_in {
             directives.shared = directives.shared.min(STALE_SHARED);
         }

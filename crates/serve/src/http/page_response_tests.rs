@@ -54,6 +54,17 @@ fn page_has_all_headers_and_its_body() {
 }
 
 #[test]
+fn origin_decides_how_long_caches_serve_without_it() {
+    for (if_error_s, shown) in [(7_200, "stale-if-error=7200"), (60, "stale-if-error=3600")] {
+        let meta = Meta { stale_if_error_seconds: Some(if_error_s), ..meta() };
+        let reply = response(Method::Get, &[], &meta, &body());
+        for name in ["cache-control", "cdn-cache-control"] {
+            assert!(reply.header(name).unwrap().ends_with(shown), "{:?}", reply.headers);
+        }
+    }
+}
+
+#[test]
 fn head_has_the_same_headers_without_a_body() {
     let (get, head) = (response(Method::Get, &[], &meta(), &body()), response(Method::Head, &[], &meta(), &body()));
     assert_eq!(head.body.len(), 0);

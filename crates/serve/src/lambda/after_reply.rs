@@ -20,8 +20,8 @@ use crate::server::Server;
 pub struct PendingEnqueues(Arc<Mutex<Vec<Enqueue>>>);
 
 impl PendingEnqueues {
-    pub fn push(&self, enqueue: Option<Enqueue>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(enqueue);
+    pub fn push(&self, enqueues: Vec<Enqueue>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(enqueues);
     }
 
     fn take(&self) -> Vec<Enqueue> {

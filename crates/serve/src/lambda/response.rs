@@ -16,22 +16,19 @@ pub type BodyStream = BodyDataStream<UnsyncBoxBody<Bytes, Error>>;
 
 impl Server {
     /// What the function returns, and what it enqueues after that.
-    pub async fn function_response(
-        &self,
-        served: Served,
-    ) -> (FunctionResponse<HttpAnswer, BodyStream>, Option<Enqueue>) {
+    pub async fn function_response(&self, served: Served) -> (FunctionResponse<HttpAnswer, BodyStream>, Vec<Enqueue>) {
         if !self.settings.response_stream {
-            let (reply, enqueue) = self.buffered(served).await;
-            return (FunctionResponse::BufferedResponse(HttpAnswer::from(reply)), enqueue);
+            let (reply, enqueues) = self.buffered(served).await;
+            return (FunctionResponse::BufferedResponse(HttpAnswer::from(reply)), enqueues);
         }
-        let Served { reply, stream, enqueue } = served;
+        let Served { reply, stream, enqueues } = served;
         let metadata_prelude = prelude(&reply);
         let body = match stream {
             Some(stream) => stream.body.map_err(Error::from).boxed_unsync(),
             None => Full::new(reply.body).map_err(|never| match never {}).boxed_unsync(),
         };
         let stream = BodyDataStream::new(body);
-        (FunctionResponse::StreamingResponse(StreamResponse { metadata_prelude, stream }), enqueue)
+        (FunctionResponse::StreamingResponse(StreamResponse { metadata_prelude, stream }), enqueues)
     }
 }
 

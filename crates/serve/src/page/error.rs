@@ -93,9 +93,9 @@ impl PageError {
             PageError::Unreturnable => (502, "The answer is too large for this address, or broke off.", no_store),
             PageError::Internal => (500, "Something went wrong here. Please try again in a moment.", no_store),
             PageError::Gone => (410, "This page is gone.", shared),
-            // A status without a body, or one that needs headers of the origin, becomes 404.
+            // Any other recorded status promises a page, a redirect or nothing, which this text is not.
             PageError::Bypassed { status, .. } => (
-                status.filter(|status| matches!(status, 401 | 403 | 451)).unwrap_or(404),
+                status.filter(|status| (400..500).contains(status)).unwrap_or(404),
                 "This page is not public.",
                 no_store,
             ),

@@ -7,7 +7,7 @@ use everfresh_core::ledger::Seen;
 use everfresh_core::metrics;
 use tokio::time::Instant;
 
-use super::content::PageContent;
+use super::body::PageContent;
 use super::error::PageError;
 use super::{Found, PageRead};
 use crate::cache::ledger_reads::{Until, is_row_error};
@@ -20,6 +20,9 @@ use crate::settings::FOR_BODY_MS;
 
 /// `Retry-After` while the tenant's rate limit is exceeded, in seconds.
 const RETRY_AFTER_RATE_LIMIT: u64 = 60;
+
+/// Why a missing page is not waited for while sends to SQS fail.
+const QUEUE_DOWN: &str = "sqs-down";
 
 impl PageRead<'_> {
     /// lookup → (wait) → body.
@@ -42,7 +45,9 @@ impl PageRead<'_> {
             },
             // An expired page is better than none once the wait is over, unless its origin has
             // forbidden that.
-            (Freshness::Expired { .. }, Some(meta)) if meta.must_revalidate => {
+            (Freshness::Expired { .. }, Some(meta))
+                if meta.must_not_be_served_expired(&self.policy, self.server.now_ms()) =>
+            {
                 Err(self.not_ready(RETRY_AFTER, "must-revalidate"))
             }
             (Freshness::Fresh { .. } | Freshness::Stale { .. } | Freshness::Expired { .. }, Some(_)) => {
@@ -77,12 +82,20 @@ impl PageRead<'_> {
     /// come, the result is the page's state then, or the state before if DynamoDB does not answer.
     async fn wait(&mut self, cached: CachedPage) -> Result<CachedPage, PageError> {
         let missing = cached.snapshot.meta.is_none();
+        // Without a queue no regeneration starts, and the origin answers at once.
+        let passes = missing && self.tenant.has_origin();
+        if passes && self.server.enqueuer.is_suspended() {
+            return Err(self.not_ready(RETRY_AFTER, QUEUE_DOWN));
+        }
         match self.decide(&cached.snapshot, None) {
             // Enqueued before the wait: no other reader may have done so.
             EnqueueDecision::Enqueue(enqueue) => {
                 self.enqueued = self.server.enqueuer.send(enqueue).await;
                 if !self.enqueued && !missing {
                     return Ok(cached);
+                }
+                if !self.enqueued && passes {
+                    return Err(self.not_ready(RETRY_AFTER, QUEUE_DOWN));
                 }
             }
             EnqueueDecision::Suppressed | EnqueueDecision::Rendering => {}

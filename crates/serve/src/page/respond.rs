@@ -6,7 +6,7 @@ use everfresh_core::domain::seconds;
 use everfresh_core::metrics;
 
 use super::PageRead;
-use super::content::PageContent;
+use super::body::PageContent;
 use crate::http::cache_status::CacheStatus;
 use crate::http::page_response::PageResponse;
 use crate::http::{Method, Reply, Request};

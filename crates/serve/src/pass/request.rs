@@ -11,39 +11,42 @@ use crate::preview::cookie;
 
 /// Never passed on, in lower case: what a proxy in front says of the visitor, which a visitor could
 /// forge; what makes some servers answer for another path or method; and what frameworks use among
-/// themselves.
-const NOT_PASSED: [&str; 28] = [
+/// themselves. The distribution's viewer functions have the same list.
+const NOT_PASSED: [&str; 13] = [
     "cf-connecting-ip",
     "client-ip",
-    "cookie", // Passed without ours.
     "fastly-client-ip",
     "forwarded",
-    "host",
     "proxy",
     "true-client-ip",
-    "via",
     "x-client-ip",
     "x-cluster-client-ip",
-    "x-forwarded",
-    "x-forwarded-by",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-prefix",
-    "x-forwarded-proto",
-    "x-forwarded-scheme",
-    "x-forwarded-server",
+    "x-host",
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
-    "x-original-host",
-    "x-original-url",
-    "x-prerender-revalidate",
     "x-real-ip",
-    "x-rewrite-url",
 ];
 
-const NOT_PASSED_PREFIXES: [&str; 6] = ["proxy-", "x-amz-", "x-amzn-", "x-everfresh-", "x-middleware-", "x-prerender-"];
+const NOT_PASSED_PREFIXES: [&str; 10] = [
+    "proxy-",
+    "x-amz-",
+    "x-amzn-",
+    "x-everfresh-",
+    "x-forwarded",
+    "x-invoke-",
+    "x-middleware-",
+    "x-original-",
+    "x-prerender-",
+    "x-rewrite-",
+];
+
+/// The one header of a framework's own that browsers send.
+const PASSED: &str = "x-middleware-prefetch";
+
+/// Sent by Everfresh itself: the cookies without ours, and its own values of the others. CloudFront
+/// lets no function change them.
+const REWRITTEN: [&str; 3] = ["cookie", "host", "via"];
 
 /// Ours mean nothing to the origin: its 304 would revive a copy that was withdrawn.
 const CONDITIONS: [&str; 7] =
@@ -70,8 +73,8 @@ pub(super) fn target(target: &str) -> Result<Cow<'_, str>, PageError> {
     Ok(Cow::Owned(encoded))
 }
 
-/// The headers that are passed on, without those that the tenant's configuration `adds`. A value that
-/// is not valid in a header is left out.
+/// The headers that are passed on, without those that the tenant's configuration `adds`. A value
+/// that is not valid in a header is left out.
 pub(super) fn headers(request: &Request, reason: PassReason, adds: impl Fn(&str) -> bool) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for (name, value) in &request.headers {
@@ -97,7 +100,8 @@ pub(super) fn headers(request: &Request, reason: PassReason, adds: impl Fn(&str)
 fn is_passed(name: &str, reason: PassReason) -> bool {
     // Some servers read both spellings as one header.
     let name = &*name.replace('_', "-");
-    let refused = NOT_PASSED.contains(&name) || NOT_PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let listed = NOT_PASSED.contains(&name) || NOT_PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let refused = (listed && name != PASSED) || REWRITTEN.contains(&name);
     let personal = reason == PassReason::Asset && name == "authorization";
     // A condition of a write is the visitor's own.
     let safe = !matches!(reason, PassReason::Method);
@@ -122,17 +126,30 @@ mod tests {
 
     #[test]
     fn headers_that_a_visitor_could_forge_are_not_passed() {
-        let forged: Vec<(&str, &str)> = NOT_PASSED.iter().map(|name| (*name, "x")).collect();
+        let forged: Vec<(&str, &str)> = NOT_PASSED.iter().chain(&REWRITTEN).map(|name| (*name, "x")).collect();
         for reason in [PassReason::Route, PassReason::Asset, PassReason::Method] {
             let passed = headers(&request(&forged), reason);
             assert!(passed.keys().all(|name| name == "cookie"), "{passed:?}");
         }
-        for name in ["x-everfresh-preview", "x-middleware-subrequest", "x-amz-security-token", "proxy-authorization"] {
+        let prefixed = NOT_PASSED_PREFIXES.map(|prefix| format!("{prefix}x"));
+        for name in prefixed.iter().map(String::as_str).chain(["x-forwarded", "x-invoke-path", "x-original-host"]) {
             assert!(headers(&request(&[(name, "x")]), PassReason::Route).get(name).is_none(), "{name}");
         }
         let underscores = request(&[("x_forwarded_for", "x"), ("x_everfresh_preview", "1")]);
         assert_eq!(headers(&underscores, PassReason::Route).len(), 1, "the cookie alone");
-        assert!(NOT_PASSED.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(headers(&request(&[(PASSED, "1")]), PassReason::Route)[PASSED], "1");
+    }
+
+    #[test]
+    fn viewer_functions_remove_the_same_headers() {
+        let prefixes = NOT_PASSED_PREFIXES.map(|prefix| format!("{prefix}.*"));
+        let mut all: Vec<&str> = NOT_PASSED.into_iter().chain(prefixes.iter().map(String::as_str)).collect();
+        all.sort_unstable();
+        let line = format!("const NEVER_FORWARDED = /^(?!{PASSED}$)({})$/;\n", all.join("|"));
+        for code in [include_str!("../../../../infra/viewer-page.js"), include_str!("../../../../infra/viewer-app.js")]
+        {
+            assert!(code.contains(&line), "{line}");
+        }
     }
 
     #[test]

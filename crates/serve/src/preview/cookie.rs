@@ -8,7 +8,7 @@ use everfresh_core::domain::page_key::Tenant;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::http::strict_encoding;
+use crate::http::canonical_hex;
 
 pub const COOKIE: &str = "everfresh-preview";
 
@@ -37,14 +37,14 @@ impl PreviewKeys {
     /// The cookie's value; none without a key.
     pub fn sign(&self, tenant: &Tenant, expires_at: u64) -> Option<String> {
         let signature = mac(self.0.first()?, tenant, expires_at)?.finalize().into_bytes();
-        Some(format!("{expires_at}.{}", strict_encoding::to_hex(&signature)))
+        Some(format!("{expires_at}.{}", canonical_hex::to_hex(&signature)))
     }
 
     /// Verifies the cookie in constant time, and its expiry.
     pub fn admits(&self, cookie: &str, tenant: &Tenant, now_ms: u64) -> bool {
         let Some((expires, signature)) = cookie.split_once('.') else { return false };
-        let Some(expires_at) = strict_encoding::parse_number(expires) else { return false };
-        let Some(signature) = strict_encoding::parse_hex(signature) else { return false };
+        let Some(expires_at) = canonical_hex::parse_number(expires) else { return false };
+        let Some(signature) = canonical_hex::parse_hex(signature) else { return false };
         let signed =
             |key: &Vec<u8>| mac(key, tenant, expires_at).is_some_and(|mac| mac.verify_slice(&signature).is_ok());
         expires_at > now_ms / 1000 && self.0.iter().any(signed)

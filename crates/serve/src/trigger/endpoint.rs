@@ -5,7 +5,7 @@ use everfresh_core::domain::page_key::NormalPath;
 use serde::{Deserialize, Deserializer};
 
 use super::error::TriggerError;
-use crate::http::strict_encoding;
+use crate::http::canonical_hex;
 
 /// The largest body that is read.
 pub const MOST_BODY_BYTES: usize = 64 * 1024;
@@ -90,7 +90,7 @@ impl RevalidateTarget {
 pub fn parse_after(query: Option<&str>) -> Result<u64, TriggerError> {
     match query {
         None | Some("") => Ok(0),
-        Some(query) => query.strip_prefix("after=").and_then(strict_encoding::parse_number).ok_or_else(|| {
+        Some(query) => query.strip_prefix("after=").and_then(canonical_hex::parse_number).ok_or_else(|| {
             TriggerError::bad(
                 "the query is not after=SEQ",
                 "Take SEQ from `after` in the last answer, or leave it out.",

@@ -28,7 +28,7 @@ use everfresh_core::domain::digest::Digest;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::http::strict_encoding;
+use crate::http::canonical_hex;
 
 /// The first line of what is signed.
 pub const VERSION: &str = "everfresh-1";
@@ -154,7 +154,7 @@ impl RevalidateKeys {
     /// None without such a key.
     pub fn sign(&self, key_id: &str, request: &SignedRequest<'_>) -> Option<String> {
         let key = self.0.iter().find(|key| key.id == key_id)?;
-        Some(strict_encoding::to_hex(&request.mac(&key.secret)?.finalize().into_bytes()))
+        Some(canonical_hex::to_hex(&request.mac(&key.secret)?.finalize().into_bytes()))
     }
 
     /// Verifies the signature in constant time, then the timestamp.
@@ -166,7 +166,7 @@ impl RevalidateKeys {
         now_ms: u64,
     ) -> Result<Admitted, Denied> {
         let (Some(timestamp), Some(signature)) =
-            (strict_encoding::parse_number(request.timestamp), strict_encoding::parse_hex(signature))
+            (canonical_hex::parse_number(request.timestamp), canonical_hex::parse_hex(signature))
         else {
             return Err(Denied::Malformed);
         };

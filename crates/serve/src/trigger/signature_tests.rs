@@ -122,7 +122,7 @@ fn both_keys_verify_during_rotation_under_their_own_names() {
 #[test]
 fn forged_and_malformed_signatures_are_denied() {
     let good = old().sign("old", &REQUEST).unwrap();
-    let with_unknown_key = strict_encoding::to_hex(&REQUEST.mac(UNKNOWN_KEY_SECRET).unwrap().finalize().into_bytes());
+    let with_unknown_key = canonical_hex::to_hex(&REQUEST.mac(UNKNOWN_KEY_SECRET).unwrap().finalize().into_bytes());
     assert_eq!(old().admit("unknown", &with_unknown_key, &REQUEST, NOW_MS), Err(Denied::UnknownKey));
     for (key_id, signature, expected) in [
         ("old", String::new(), Denied::Malformed),

@@ -1,10 +1,10 @@
 //! Properties that hold for any input. The fuzz targets in `fuzz/`, the property tests and the
-//! replay of the corpus call the same functions. A separate crate, so that fuzzing does not
-//! instrument the engines.
+//! replay of the corpus call the same functions.
 #![allow(clippy::expect_used, reason = "a violated property panics")]
 
 mod origin;
 mod rows;
+mod worker_rows;
 
 use everfresh_core::config::Config;
 use everfresh_core::domain::artifact::Rendered;
@@ -25,13 +25,14 @@ use everfresh_serve::trigger::signature::{RevalidateKeys, SignedRequest, WINDOW_
 
 pub use self::origin::origin;
 pub use self::rows::rows;
+pub use self::worker_rows::worker_rows;
 
 const CONFIG: &str = include_str!("../../../core/sample/everfresh.toml");
 
 /// Panics if a property does not hold for the input.
 pub type Target = fn(&[u8]);
 
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("message", message),
     ("config", config),
     ("keys", keys),
@@ -41,6 +42,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("trigger", trigger),
     ("origin", origin),
     ("rows", rows),
+    ("worker_rows", worker_rows),
 ];
 
 /// A message is parsed strictly or refused; a parsed message survives a round trip through JSON.
@@ -158,6 +160,7 @@ pub fn gate(bytes: &[u8]) {
         origin_rules: OriginRules::default(),
         pass_when: &[],
         hosts: &hosts,
+        site: &hosts[0],
         max_bytes: 1 << 20,
         has_page: true,
         previous_bytes: None,

@@ -85,6 +85,7 @@ fn is_published(rendered: Rendered) -> bool {
         origin_rules: OriginRules::default(),
         pass_when: &[],
         hosts: &hosts,
+        site: &hosts[0],
         max_bytes: MAX_BYTES,
         has_page: true,
         previous_bytes: None,

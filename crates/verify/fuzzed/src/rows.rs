@@ -56,7 +56,7 @@ fn statuses(bytes: &[u8]) -> [u16; 3] {
             let served = server.serve(&request).await;
             assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the request panicked");
             is_well_formed(&served.reply, &request);
-            server.finish(served.enqueue).await;
+            server.finish(served.enqueues).await;
             assert_eq!(server.take_metrics().total(metrics::PANICS), 0, "the work after the reply panicked");
             *status = served.reply.status;
         }
@@ -148,12 +148,12 @@ fn clients() -> &'static (Clients, Arc<Mutex<Rows>>) {
 }
 
 /// Attributes by name, in DynamoDB JSON.
-type Row = serde_json::Map<String, Value>;
+pub(crate) type Row = serde_json::Map<String, Value>;
 
 /// What table and bucket have: rows by sort key, and one object.
 #[derive(Debug, Default)]
-struct Rows {
-    rows: BTreeMap<String, Row>,
+pub(crate) struct Rows {
+    pub(crate) rows: BTreeMap<String, Row>,
     object: Option<Row>,
 }
 
@@ -162,7 +162,7 @@ struct Rows {
 struct Store(Arc<Mutex<Rows>>);
 
 impl Rows {
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut rows: BTreeMap<String, Row> = BTreeMap::new();
         for line in text.lines() {
             let mut words = line.splitn(4, ' ');

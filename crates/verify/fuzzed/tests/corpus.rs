@@ -70,4 +70,7 @@ proptest! {
 
     #[test]
     fn mutated_rows_keep_properties(bytes in mutated("rows")) { TARGETS[8].1(&bytes); }
+
+    #[test]
+    fn mutated_rows_keep_properties_of_the_worker(bytes in mutated("worker_rows")) { TARGETS[9].1(&bytes); }
 }

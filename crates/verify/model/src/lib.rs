@@ -40,8 +40,8 @@
 //!
 //! [`state`] is the state of page, table and workers; `ledger` the conditional writes; `worker`,
 //! `lookup` and `publish` the protocol; `environment`, `operator`, `foreign` and `serve` the other
-//! actors; `coverage` the comparisons of time; `properties` the invariants; [`Guard`] the rules that
-//! can be removed and [`REMOVALS`] what must break then; `worker_scopes`, `actor_scopes` and
+//! actors; `coverage` the comparisons of time; `properties` the invariants; [`Guard`] the rules
+//! that can be removed and [`REMOVALS`] what must break then; `worker_scopes`, `actor_scopes` and
 //! `bypass_scopes` the [`scopes()`]; [`check()`] and [`Report`] the results.
 
 mod actor_scopes;

@@ -11,6 +11,7 @@ mod coverage;
 mod notifications;
 mod requests;
 mod rights;
+mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,14 +51,17 @@ pub enum Property {
     Rights,
     /// Readers get a page that was published.
     Readers,
-    /// An instance that has seen a page taken down does not serve what it served before.
+    /// An instance that has seen a page taken down, or a version that was published after that,
+    /// does not serve what it served before.
     Withdrawn,
+    /// The origin takes down at most as many pages of a tenant in ten minutes as it may.
+    Withdrawals,
     /// CDN and subscribers are notified of every published version with new content.
     Notifications,
 }
 
 impl Property {
-    pub const ALL: [Property; 12] = [
+    pub const ALL: [Property; 13] = [
         Property::I1,
         Property::I2,
         Property::I3,
@@ -69,6 +73,7 @@ impl Property {
         Property::Rights,
         Property::Readers,
         Property::Withdrawn,
+        Property::Withdrawals,
         Property::Notifications,
     ];
 
@@ -86,6 +91,7 @@ impl Property {
             Property::Rights => "Rights",
             Property::Readers => "Readers",
             Property::Withdrawn => "Withdrawn",
+            Property::Withdrawals => "Withdrawals",
             Property::Notifications => "Notifications",
         }
     }
@@ -138,6 +144,8 @@ struct State {
     violations: Vec<Violation>,
     checks: BTreeMap<Property, u64>,
     commits: u64,
+    /// Pages that were taken down, by tenant and the row that counts them.
+    withdrawals: BTreeMap<(String, String), u32>,
 }
 
 /// The history of a page.
@@ -145,8 +153,14 @@ struct State {
 struct History {
     /// Every published revision.
     published: BTreeSet<u64>,
-    /// Every published version.
-    versions: BTreeSet<String>,
+    /// Every published version, in order.
+    versions: Vec<String>,
+    /// Versions whose request says that the origin's answer was not to be stored.
+    bypasses: BTreeSet<String>,
+    /// The place in `versions` of the first one after the page was last taken down.
+    shown_since: usize,
+    /// The same when each version was published.
+    shown_since_of: BTreeMap<String, usize>,
     /// The newest `wanted_at`: a request for the pinned page.
     wanted_ms: u64,
     /// A purge covers all earlier requests: the page is gone, and unpin renders its newest
@@ -241,24 +255,14 @@ impl Checker {
         }
     }
 
-    /// Whether the body of that version may be served while the published one cannot be read: not if
-    /// the page was taken down since, or a foreign writer has published.
+    /// Whether the body of that version may be served while the published one cannot be read: not
+    /// if the page was taken down since, or a foreign writer has published.
     fn may_stand_in(&self, page: &str, version: &str) -> bool {
         let state = self.state();
         let rows = self.pages.all().find(|(name, _)| **name == page).and_then(|(_, pk)| state.partitions.get(pk));
         let Some(meta) = rows.and_then(meta_of) else { return false };
         let is_ours = some_text(&meta, "version").is_some() && some_text(&meta, "body_digest").is_some();
         is_ours && some_text(&meta, "shown_since").is_none_or(|since| version >= since.as_str())
-    }
-
-    /// Called after a page of `version` was served by an instance that has seen it taken down after
-    /// it had served `before`.
-    pub fn served_after_withdrawal(&self, page: &str, version: &str, before: &str) {
-        self.checked(Property::Withdrawn);
-        if version <= before {
-            let what = format!("{page} was taken down after {before}, and an instance that saw it serves {version}");
-            self.violated(Property::Withdrawn, what);
-        }
     }
 
     /// At the end: no message is left in the queues.

@@ -54,7 +54,19 @@ pub enum Guard {
     OperatorNotificationIsMarked,
     /// Elapsed time is measured by the wall clock, so that clock steps are not noticed.
     ClockStepsAreNoticed,
+    /// A withdrawal is committed although the tenant has none left in these ten minutes.
+    WithdrawalCounted,
+    /// The answer of a cache in front of the site has no `Age`, as if it were made now.
+    AgeDatesTheAnswer,
+    /// A bypass changes the version of META, but not its content.
+    BypassHasNoBody,
+    /// Readers do not see since when the page is shown, so an older body stands in.
+    GoodSinceWithdrawal,
 }
+
+/// What the commit of a bypass changes while its guard is removed. Everything else stays that of
+/// the published page.
+const KEPT_OF_BYPASS: [&str; 5] = ["version", "source_ms", "generated_at", "pending_notification", "deploy"];
 
 impl Guard {
     /// Modifies a request of this actor. A returned response is sent instead of the request.
@@ -95,6 +107,8 @@ impl Guard {
                     }
                 }
             }),
+            Guard::WithdrawalCounted => on_item(request, "WITHDRAWN#", weaken),
+            Guard::BypassHasNoBody => on_item(request, "META", keep_content),
             Guard::RejectBeforeAck if operation == "SendMessage" => {
                 return Some(success(r#"{"MessageId":"lost","MD5OfMessageBody":""}"#));
             }
@@ -110,7 +124,7 @@ impl Guard {
                 }
             }
             // Another request, or removed elsewhere: in settings, at the queue, in responses, at
-            // the bucket.
+            // the bucket, at the site.
             Guard::LeaseExclusive
             | Guard::ClaimOnce
             | Guard::TakeoverExact
@@ -118,6 +132,8 @@ impl Guard {
             | Guard::RejectBeforeAck
             | Guard::NotificationIsFound
             | Guard::ClockStepsAreNoticed
+            | Guard::AgeDatesTheAnswer
+            | Guard::GoodSinceWithdrawal
             | Guard::CoverageEpsilon
             | Guard::ForeignRowCoversNothing
             | Guard::UploadBeforeCommit
@@ -128,7 +144,8 @@ impl Guard {
 
     /// Modifies a response. `has_message` returns whether a message with that key is queued.
     pub fn response(self, actor: Actor, operation: &str, response: &mut Value, has_message: impl Fn(&str) -> bool) {
-        if actor != Actor::Worker || operation != "Query" {
+        let target = if self == Guard::GoodSinceWithdrawal { Actor::Server } else { Actor::Worker };
+        if actor != target || operation != "Query" {
             return;
         }
         let number = |value: &Value| value["N"].as_str().and_then(|text| text.parse::<u64>().ok());
@@ -138,9 +155,12 @@ impl Guard {
             }
             let pending = row["pending_notification"]["S"].as_str().filter(|key| !key.is_empty());
             if self == Guard::NotificationIsFound
-                && pending.is_some_and(|mark| !has_message(mark.strip_suffix("#cdn").unwrap_or(mark)))
+                && pending.is_some_and(|mark| !has_message(mark.split('#').next().unwrap_or(mark)))
             {
                 row.as_object_mut().and_then(|row| row.remove("pending_notification"));
+            }
+            if self == Guard::GoodSinceWithdrawal {
+                row.as_object_mut().and_then(|row| row.remove("shown_since"));
             }
             let claimed = match (self, number(&row["source_ms"])) {
                 (Guard::ForeignRowCoversNothing, None) => number(&row["generated_at"]).map(|seconds| seconds * 1000),
@@ -174,6 +194,28 @@ fn weaken(operation: &mut Value) {
     if let Some(condition) = operation["ConditionExpression"].as_str() {
         let weak = format!("({condition}) OR attribute_exists(pk) OR attribute_not_exists(pk)");
         operation["ConditionExpression"] = json!(weak);
+    }
+}
+
+/// Turns the commit of a bypass over a version of ours into one that leaves the content as it is:
+/// the other attributes are written beside it, under names that have no meaning.
+fn keep_content(update: &mut Value) {
+    let is_set = |name: &str| {
+        let names = update["ExpressionAttributeNames"].as_object();
+        let mut placeholders = names.into_iter().flatten().filter(|(_, value)| value.as_str() == Some(name));
+        placeholders.any(|(placeholder, _)| {
+            let value = placeholder.replace('#', ":");
+            update["ExpressionAttributeValues"][value].is_object()
+        })
+    };
+    if !is_set("bypass_reason") || !update["ExpressionAttributeValues"][":seen_version"].is_object() {
+        return;
+    }
+    let names = update["ExpressionAttributeNames"].as_object_mut();
+    for name in names.into_iter().flat_map(|names| names.values_mut()) {
+        if let Some(attribute) = name.as_str().filter(|attribute| !KEPT_OF_BYPASS.contains(attribute)) {
+            *name = json!(format!("unused_{attribute}"));
+        }
     }
 }
 

@@ -64,6 +64,8 @@ pub struct Pages {
     keys: Vec<(String, PageKey)>,
     pk_of: BTreeMap<String, String>,
     name_of: BTreeMap<String, String>,
+    /// How many pages the origin of a tenant may take down in ten minutes.
+    withdrawals: BTreeMap<String, u32>,
 }
 
 impl Pages {
@@ -71,7 +73,8 @@ impl Pages {
     pub fn new(config: &Config, count: usize, rng: &mut fastrand::Rng) -> Self {
         let mut paths = PATHS;
         rng.shuffle(&mut paths);
-        let mut pages = Self { keys: Vec::new(), pk_of: BTreeMap::new(), name_of: BTreeMap::new() };
+        let withdrawals = config.tenants().map(|tenant| (tenant.tenant.to_string(), tenant.withdrawals)).collect();
+        let mut pages = Self { keys: Vec::new(), pk_of: BTreeMap::new(), name_of: BTreeMap::new(), withdrawals };
         for (host, path) in paths.into_iter().take(count) {
             let Some(Ok(resolved)) = config.tenant_of_host(host).map(|tenant| tenant.resolve(path)) else { continue };
             let (name, pk) = (resolved.page.to_string(), resolved.page.pk(KeyLayout::default()));
@@ -94,6 +97,11 @@ impl Pages {
     /// The name of the page with this partition.
     pub fn by_pk(&self, pk: &str) -> Option<String> {
         self.name_of.get(pk).cloned()
+    }
+
+    /// How many pages the origin of a tenant may take down in ten minutes.
+    pub fn withdrawals(&self, tenant: &str) -> u32 {
+        self.withdrawals.get(tenant).copied().unwrap_or_default()
     }
 
     /// All names with their partitions.

@@ -136,6 +136,9 @@ impl Sim {
         let config = Config::parse(CONFIG)?;
         let pages = Arc::new(Pages::new(&config, profile.pages, &mut rng));
         let sites = Sites::new(rng.u64(..), profile.site);
+        if without == Some(Guard::AgeDatesTheAnswer) {
+            sites.hide_age();
+        }
         let queues = Queues::new(clock.clone(), profile.duplicates);
         if let Some(ms) = profile.notification_outage_ms {
             engines.subscribers().outage_until(START_MS + ms);
@@ -173,7 +176,7 @@ impl Sim {
 
     /// Clients of one machine with this clock, with faults during the chaos phase.
     pub(crate) fn clients(&self, actor: Actor, seed: u64, clock: Clock, timeouts: ClientTimeouts) -> Clients {
-        let faults = if self.is_calm() { Faults::none() } else { Faults::seeded(seed, self.profile.rates.clone()) };
+        let faults = self.faults(seed);
         if actor == Actor::Worker && !self.is_calm() {
             let mut rng = fastrand::Rng::with_seed(seed);
             for operation in self.profile.bursts {
@@ -185,8 +188,14 @@ impl Sim {
                 }
             }
         }
-        self.tally().call_faults.push(faults.clone());
         self.wire.connect(actor, faults).clients(clock, timeouts)
+    }
+
+    /// Faults of one machine's calls, during the chaos phase.
+    pub(crate) fn faults(&self, seed: u64) -> Faults {
+        let faults = if self.is_calm() { Faults::none() } else { Faults::seeded(seed, self.profile.rates.clone()) };
+        self.tally().call_faults.push(faults.clone());
+        faults
     }
 
     /// Clients without faults.

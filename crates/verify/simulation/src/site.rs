@@ -50,6 +50,7 @@ struct State {
     /// The cached revision of each page, and when it was read.
     cache: BTreeMap<String, (u64, Instant)>,
     watcher: Option<UnboundedSender<String>>,
+    hides_age: bool,
 }
 
 impl Sites {
@@ -64,6 +65,7 @@ impl Sites {
             rng,
             cache: BTreeMap::new(),
             watcher: None,
+            hides_age: false,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -81,6 +83,11 @@ impl Sites {
         let (watcher, began) = tokio::sync::mpsc::unbounded_channel();
         self.state().watcher = Some(watcher);
         began
+    }
+
+    /// Cached answers have no `Age` from now on.
+    pub fn hide_age(&self) {
+        self.state().hides_age = true;
     }
 
     /// No render fails from now on.
@@ -172,7 +179,7 @@ impl Renderer for Sites {
         Box::pin(async move {
             let page = request.page.to_string();
             // The source is read when the render begins.
-            let (content, age_s, takes, fault, stubborn) = {
+            let (content, age_s, takes, fault, stubborn, hides_age) = {
                 let mut state = self.state();
                 state.renders += 1;
                 if let Some(watcher) = &state.watcher {
@@ -198,7 +205,7 @@ impl Renderer for Sites {
                 }
                 let takes = state.rng.u64(0..=profile.slowest_ms);
                 let (revision, age_s) = state.read(&page, request.no_cache);
-                (body(&page, revision), age_s, takes, fault, profile.cached == STUBBORN)
+                (body(&page, revision), age_s, takes, fault, profile.cached == STUBBORN, state.hides_age)
             };
             tokio::time::sleep(Duration::from_millis(takes)).await;
             let (status, content) = match fault {
@@ -215,7 +222,8 @@ impl Renderer for Sites {
                 headers.push(("cache-control".to_owned(), "private".to_owned()));
             }
             headers.push(("etag".to_owned(), etag(&content)));
-            headers.extend(age_s.map(|age_s| ("age".to_owned(), age_s.to_string())));
+            let shown_age_s = age_s.filter(|_| !hides_age);
+            headers.extend(shown_age_s.map(|age_s| ("age".to_owned(), age_s.to_string())));
             if let Some(age_s) = age_s.filter(|_| stubborn && !matches!(fault, RenderFault::Private)) {
                 headers.push(("cache-control".to_owned(), format!("max-age={}", age_s + 5)));
             }

@@ -1,7 +1,7 @@
 //! The connection to the services: every request is modified if a guard is removed, applied,
 //! checked, and added to the trace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -97,6 +97,20 @@ impl Wire {
         InProcess::over(Arc::new(handle), faults)
     }
 
+    /// As [`Self::connect`] for an instance of the serving function: `bodies` gets the path of each
+    /// object that it asks for.
+    pub fn connect_instance(&self, faults: Faults, bodies: Arc<Mutex<BTreeSet<String>>>) -> InProcess {
+        let wire = self.clone();
+        let handle = move |request: Request<Bytes>| {
+            if Call::of(&request).operation == "GetObject" {
+                let path = request.uri().path().to_owned();
+                bodies.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+            }
+            wire.clone().arrive(Actor::Server, request).boxed()
+        };
+        InProcess::over(Arc::new(handle), faults)
+    }
+
     /// The guard that is removed.
     pub fn without(&self) -> Option<Guard> {
         self.without
@@ -131,8 +145,9 @@ impl Wire {
             }
         }
         if actor == Actor::Server
-            && let Some(response) = self.stale_read(&call, &json)
+            && let Some(mut response) = self.stale_read(&call, &json)
         {
+            self.weaken_response(actor, &call, &mut response);
             return response;
         }
         let late = self.without == Some(Guard::UploadBeforeCommit) && actor == Actor::Worker;
@@ -148,8 +163,8 @@ impl Wire {
         self.apply(actor, &call, &path, request, &json).await
     }
 
-    /// The answer of a replica that has not received the last write yet, for every second eventually
-    /// consistent read of a page.
+    /// The answer of a replica that has not received the last write yet, for every second
+    /// eventually consistent read of a page.
     fn stale_read(&self, call: &Call, request: &Value) -> Option<Response<Bytes>> {
         let consistent = request["ConsistentRead"].as_bool().unwrap_or(false);
         if call.operation != "Query" || consistent || self.seen().steps.is_multiple_of(2) {
@@ -211,6 +226,12 @@ impl Wire {
         if ok && WRITES.contains(&call.operation.as_str()) {
             self.checker.written(actor, json).await;
         }
+        self.weaken_response(actor, call, &mut response);
+        response
+    }
+
+    /// Removes from a response what the removed guard compares.
+    fn weaken_response(&self, actor: Actor, call: &Call, response: &mut Response<Bytes>) {
         if let Some(guard) = self.without
             && call.operation == "Query"
             && let Ok(mut json) = serde_json::from_slice(response.body())
@@ -218,7 +239,6 @@ impl Wire {
             guard.response(actor, &call.operation, &mut json, |key| self.checker.has_message(key));
             *response.body_mut() = Bytes::from(json.to_string());
         }
-        response
     }
 
     /// `opaque` is the path and, if it is not JSON, the body.

@@ -6,8 +6,8 @@ use everfresh_simulation::known::Known;
 use everfresh_simulation::profile::LEAST_MESSAGES;
 use everfresh_simulation::run::run;
 
-/// Seeds that once had violations; CHANGELOG.md has the bug and the commit. The content of a seed
-/// changes with the simulation, so these bugs have their own tests too.
+/// Seeds that once had violations. The content of a seed changes with the simulation, so the bugs
+/// that they found have tests of their own.
 const ONCE_BROKEN: [u64; 2] = [84, 121];
 
 #[test]

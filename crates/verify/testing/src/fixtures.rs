@@ -4,6 +4,7 @@
 //! one tenant or for several. They record what foreign writers produce, so they do not change with
 //! our code.
 
+use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use everfresh_core::domain::page_key::KeyLayout;
 use serde_json::Value;
@@ -51,7 +52,7 @@ impl Fixture {
             name: format!("{language}: {}", string(&case["name"])),
             layout,
             path: string(&case["path"]),
-            rows: array(&case["rows"]).iter().map(item).collect(),
+            rows: array(&case["rows"]).iter().map(|row| item(row.as_object().unwrap())).collect(),
             means: case["means"].clone(),
             keeps: case.get("keeps").map(array).into_iter().flatten().map(string).collect(),
             object: case.get("object").cloned(),
@@ -94,9 +95,9 @@ fn array(value: &Value) -> &Vec<Value> {
     value.as_array().unwrap_or_else(|| panic!("{value} is not an array"))
 }
 
-/// Parses a row in DynamoDB JSON.
-fn item(row: &Value) -> Item {
-    row.as_object().unwrap().iter().map(|(name, value)| (name.clone(), attribute(value))).collect()
+/// A row from DynamoDB JSON. Panics if it is malformed.
+pub fn item(row: &serde_json::Map<String, Value>) -> Item {
+    row.iter().map(|(name, value)| (name.clone(), attribute(value))).collect()
 }
 
 fn attribute(value: &Value) -> AttributeValue {
@@ -108,7 +109,8 @@ fn attribute(value: &Value) -> AttributeValue {
         "BOOL" => AttributeValue::Bool(value.as_bool().unwrap()),
         "NULL" => AttributeValue::Null(true),
         "L" => AttributeValue::L(array(value).iter().map(attribute).collect()),
-        "M" => AttributeValue::M(item(value)),
+        "M" => AttributeValue::M(item(value.as_object().unwrap())),
+        "B" => AttributeValue::B(Blob::new(string(value))),
         "SS" => AttributeValue::Ss(strings()),
         "NS" => AttributeValue::Ns(strings()),
         other => panic!("unsupported attribute type {other}"),

@@ -75,8 +75,16 @@ pub fn get(path: &str) -> Request {
 impl Instance {
     /// Serves the request and then does the work after the reply, as the function does.
     pub async fn serve(&self, request: &Request) -> Reply {
-        let Served { reply, enqueue, .. } = self.server.serve(request).await;
-        self.server.finish(enqueue).await;
+        let Served { reply, enqueues, .. } = self.server.serve(request).await;
+        self.server.finish(enqueues).await;
+        reply
+    }
+
+    /// As [`Self::serve`], with the whole body of a passed answer.
+    pub async fn whole(&self, request: &Request) -> Reply {
+        let served = self.server.serve(request).await;
+        let (reply, enqueues) = self.server.buffered(served).await;
+        self.server.finish(enqueues).await;
         reply
     }
 

@@ -177,6 +177,11 @@ impl Renderer for Origin {
             if validator.is_some_and(|validator| site.headers.contains(&validator)) {
                 return Ok(Rendered { status: 304, headers: site.headers, body: Bytes::new(), declared_bytes: None });
             }
+            if site.content.len() as u64 > request.max_bytes {
+                let Site { status, headers, declared_bytes, .. } = site;
+                let head = Rendered { status, headers, body: Bytes::new(), declared_bytes };
+                return Err(RenderFailure::TooLarge { max_bytes: request.max_bytes, head: Some(Box::new(head)) });
+            }
             Ok(Rendered {
                 status: site.status,
                 headers: site.headers,

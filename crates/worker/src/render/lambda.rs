@@ -6,8 +6,9 @@
 //!
 //! The SDK would repeat a throttled or failed invocation and so add load to a function that has too
 //! much. Here the caller decides about another attempt and counts it. Only a failed connection is
-//! tried again, once ([`retry`]): connections die while a worker's sandbox is frozen. Such a failure
-//! may also hide an invocation that ran; a second render has no side effects, so that is harmless.
+//! tried again, once ([`retry`]): connections die while a worker's sandbox is frozen. Such a
+//! failure may also hide an invocation that ran; a second render has no side effects, so that is
+//! harmless.
 //!
 //! | Ends with | [`RenderFailure`] |
 //! |---|---|

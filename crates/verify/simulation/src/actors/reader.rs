@@ -1,16 +1,16 @@
 //! Readers of the serving function, one instance after the other.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use everfresh_core::clients::ClientTimeouts;
+use everfresh_core::domain::page_key::PageKey;
 use everfresh_serve::http::Reply;
 use everfresh_serve::http::request::Request;
 use everfresh_serve::{Served, Server, Settings};
 
 use super::pause;
-use crate::check::Actor;
 use crate::faults::RunFault;
 use crate::run::Sim;
 
@@ -20,8 +20,8 @@ const CALM_READS: u32 = 6;
 /// Reads during the chaos phase and for some time after it.
 pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
     let mut rng = sim.rng(200 + index);
-    let Some(mut server) = instance(&sim, &mut rng) else { return };
     let mut memory = Memory::default();
+    let Some(mut server) = instance(&sim, &mut rng, &memory) else { return };
     let mut calm_reads = 0;
     while calm_reads < CALM_READS {
         if sim.is_calm() {
@@ -32,8 +32,9 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
         }
         if rng.u8(0..30) == 0 {
             sim.count_fault(RunFault::InstanceReplaced);
-            let Some(fresh) = instance(&sim, &mut rng) else { return };
-            (server, memory) = (fresh, Memory::default());
+            memory = Memory::default();
+            let Some(fresh) = instance(&sim, &mut rng, &memory) else { return };
+            server = fresh;
         }
         let page = sim.pages.any(&mut rng).clone();
         let Some(host) = sim.config.tenant(page.tenant()).and_then(|tenant| tenant.hosts.first().cloned()) else {
@@ -45,12 +46,12 @@ pub(crate) async fn reader(sim: Arc<Sim>, index: u64) {
             headers: vec![("host".to_owned(), host)],
             ..Request::default()
         };
-        let Served { reply, enqueue, .. } = server.serve(&request).await;
+        let Served { reply, enqueues, .. } = server.serve(&request).await;
         sim.count_read();
         let name = page.to_string();
         sim.checker.read(&name, reply.status, &reply.body, memory.served.get(&name).map(String::as_str));
-        memory.check(&sim, &name, &reply);
-        server.finish(enqueue).await;
+        memory.check(&sim, &page, &reply);
+        server.finish(enqueues).await;
     }
 }
 
@@ -61,10 +62,13 @@ struct Memory {
     served: BTreeMap<String, String>,
     /// The last version that was served before the page was seen taken down.
     withdrawn: BTreeMap<String, String>,
+    /// The paths of the bodies that it has asked for.
+    bodies: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Memory {
-    fn check(&mut self, sim: &Sim, page: &str, reply: &Reply) {
+    fn check(&mut self, sim: &Sim, key: &PageKey, reply: &Reply) {
+        let page = &key.to_string();
         let status = reply.header("cache-status").unwrap_or_default();
         if reply.status == 410 || status.contains("fwd=bypass") {
             if let Some(served) = self.served.remove(page) {
@@ -79,11 +83,19 @@ impl Memory {
         if let Some(before) = self.withdrawn.get(page) {
             sim.checker.served_after_withdrawal(page, version, before);
         }
+        sim.checker.served(page, version, &self.versions(key));
         self.served.insert(page.to_owned(), version.to_owned());
+    }
+
+    /// The versions of the page whose bodies the instance has asked for.
+    fn versions(&self, page: &PageKey) -> BTreeSet<String> {
+        let start = format!("/{}/{}/", page.tenant(), page.hash());
+        let bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        bodies.iter().filter_map(|path| path.split_once(&start)).map(|(_, version)| version.to_owned()).collect()
     }
 }
 
-fn instance(sim: &Sim, rng: &mut fastrand::Rng) -> Option<Server> {
+fn instance(sim: &Sim, rng: &mut fastrand::Rng, memory: &Memory) -> Option<Server> {
     let stack = &sim.queues.stack;
     let settings = Settings::read(|variable| {
         Some(match variable {
@@ -98,6 +110,8 @@ fn instance(sim: &Sim, rng: &mut fastrand::Rng) -> Option<Server> {
         })
     });
     let skew_ms = rng.i64(-60_000..=60_000);
-    let clients = sim.clients(Actor::Server, rng.u64(..), sim.clock.skewed_by_ms(skew_ms), ClientTimeouts::READER);
+    let faults = sim.faults(rng.u64(..));
+    let connection = sim.wire.connect_instance(faults, memory.bodies.clone());
+    let clients = connection.clients(sim.clock.skewed_by_ms(skew_ms), ClientTimeouts::READER);
     Some(Server::new(sim.config.clone(), settings.ok()?, &clients))
 }

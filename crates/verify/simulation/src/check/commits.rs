@@ -18,6 +18,7 @@ impl Checker {
             && old.is_none_or(|old| published(old) != published(new))
         {
             self.published(actor, page, request, old, new, before);
+            self.check_withdrawal(actor, page, request, old, new, after);
         }
         self.check_rights(actor, page, request, before, after);
         let is_completed = |row: &Value| text(row, "status") == "COMPLETED";
@@ -40,7 +41,7 @@ impl Checker {
     fn published(&self, actor: Actor, page: &str, request: &Value, old: Option<&Value>, new: &Value, before: &Rows) {
         let mut state = self.state();
         state.commits += 1;
-        state.histories.entry(page.to_owned()).or_default().versions.insert(text(new, "version"));
+        state.histories.entry(page.to_owned()).or_default().versions.push(text(new, "version"));
         drop(state);
         self.check_linear(actor, page, request, old, new);
         self.expect_notification(actor, page, request, old, new);

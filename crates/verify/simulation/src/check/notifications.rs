@@ -109,8 +109,11 @@ impl Checker {
         self.checked(Property::Notifications);
         let field = |name: &str| detail[name].as_str().unwrap_or_default();
         let page = format!("{}{}", field("tenant"), field("path"));
-        let known =
-            self.state().histories.get(&page).is_some_and(|history| history.versions.contains(field("version")));
+        let known = self
+            .state()
+            .histories
+            .get(&page)
+            .is_some_and(|history| history.versions.iter().any(|known| known == field("version")));
         if !known {
             self.violated(
                 Property::Notifications,

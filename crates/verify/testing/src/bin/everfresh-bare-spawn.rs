@@ -17,9 +17,12 @@ async fn main() -> Result<(), Error> {
         let server = server.clone();
         async move {
             let served = server.serve(&event.payload.into()).await;
-            if let Some(enqueue) = served.enqueue {
-                tokio::spawn(async move { server.enqueue(enqueue).await });
-            }
+            let enqueues = served.enqueues;
+            tokio::spawn(async move {
+                for enqueue in enqueues {
+                    server.enqueue(enqueue).await;
+                }
+            });
             Ok::<_, Error>(HttpAnswer::from(served.reply))
         }
     });

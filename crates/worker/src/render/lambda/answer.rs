@@ -36,7 +36,7 @@ pub(super) enum AnswerError {
 impl From<AnswerError> for RenderFailure {
     fn from(error: AnswerError) -> Self {
         match error {
-            AnswerError::TooLarge { max_bytes } => Self::TooLarge { max_bytes },
+            AnswerError::TooLarge { max_bytes } => Self::TooLarge { max_bytes, head: None },
             AnswerError::Json(_)
             | AnswerError::Surplus
             | AnswerError::Field { .. }
@@ -88,8 +88,8 @@ fn status(answer: &Map<String, Value>) -> Result<u16, AnswerError> {
         .ok_or(AnswerError::Field { field: "statusCode", expected: "a number from 200 to 599" })
 }
 
-/// All headers, names in lower case, cookies as `set-cookie`. A name in `multiValueHeaders` replaces
-/// the same name in `headers`, as in API Gateway.
+/// All headers, names in lower case, cookies as `set-cookie`. A name in `multiValueHeaders`
+/// replaces the same name in `headers`, as in API Gateway.
 fn headers(answer: &Map<String, Value>) -> Result<Vec<(String, String)>, AnswerError> {
     let mut headers = Vec::new();
     for (name, values) in table(answer, "multiValueHeaders")? {

@@ -75,7 +75,9 @@ impl FunctionFailed {
     pub(super) fn failure(self, max_bytes: u64) -> RenderFailure {
         match self.error_type.as_str() {
             // Not the function's fault: its page does not fit.
-            "Function.ResponseSizeTooLarge" => RenderFailure::TooLarge { max_bytes: max_bytes.min(MAX_PAYLOAD_BYTES) },
+            "Function.ResponseSizeTooLarge" => {
+                RenderFailure::TooLarge { max_bytes: max_bytes.min(MAX_PAYLOAD_BYTES), head: None }
+            }
             _ => RenderFailure::Function(Box::new(self)),
         }
     }

@@ -124,9 +124,9 @@ fn parse_output(output: &[u8], status: ExitStatus, max_bytes: u64) -> Result<Ren
     let header: Output = serde_json::from_slice(&output[..end]).map_err(|_| no_output())?;
     let body = &output[end + 1..];
     match header {
-        Output::Page { .. } if body.len() as u64 > max_bytes => Err(RenderFailure::TooLarge { max_bytes }),
+        Output::Page { .. } if body.len() as u64 > max_bytes => Err(RenderFailure::TooLarge { max_bytes, head: None }),
         Output::Page { status, content_type } => Ok(rendered(status, content_type, Bytes::copy_from_slice(body))),
-        Output::TooLarge => Err(RenderFailure::TooLarge { max_bytes }),
+        Output::TooLarge => Err(RenderFailure::TooLarge { max_bytes, head: None }),
         Output::Failed { why } => Err(TemplateError::Failed(why).into()),
     }
 }

@@ -82,8 +82,16 @@ impl PageRead<'_> {
             let lost = Some(lost.to_owned());
             return Ok(Found::Content(PageContent { snapshot, meta, body, from_cache: false, outage: None, lost }));
         }
-        if let EnqueueDecision::Enqueue(enqueue) = self.decide(&snapshot, Some(lost)) {
-            self.server.enqueuer.send(enqueue).await;
+        // Without a queue no regeneration starts, and the origin answers at once.
+        let passes = self.tenant.has_origin();
+        if passes && self.server.enqueuer.is_suspended() {
+            return Err(self.not_ready(RETRY_AFTER, "body-lost"));
+        }
+        if let EnqueueDecision::Enqueue(enqueue) = self.decide(&snapshot, Some(lost))
+            && !self.server.enqueuer.send(enqueue).await
+            && passes
+        {
+            return Err(self.not_ready(RETRY_AFTER, "body-lost"));
         }
         let until = Until::OtherBody(lost.to_owned());
         if let Some(newer) = cache.wait(self.page, &self.policy, until, self.wait_time()).await

@@ -10,7 +10,7 @@ use super::endpoint::RevalidateTarget;
 use super::error::TriggerError;
 use crate::http::Request;
 
-pub(super) struct Change {
+pub(super) struct Regeneration {
     pub(super) message: Message,
     pub(super) handle: Handle,
     pub(super) key: IdempotencyKey,
@@ -18,7 +18,7 @@ pub(super) struct Change {
     pub(super) page: Option<String>,
 }
 
-impl Change {
+impl Regeneration {
     /// Checks that the tenant has such a page, or that the tag is a valid one.
     pub(super) fn new(
         tenant: &TenantConfig,
