@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use crate::dlq::DlqCommand;
+use crate::{prewarm, request};
+
 /// Operates Everfresh, which keeps rendered pages fresh, on AWS or on this machine.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
@@ -21,7 +24,10 @@ Every command except `dev` and `config` uses the running `dev`, and AWS only wit
   everfresh dev                        run everything on this machine: no AWS account, no Docker, no network
   everfresh enqueue /products/1        request a new version of a page from the running `dev`
   everfresh page show /products/1      show the published version, its freshness and its lease
-  everfresh status --stack shop        show the queues of the deployed stack `shop`";
+  everfresh status --stack shop        show the queues of the deployed stack `shop`
+  everfresh dlq list                   show the messages that were rejected
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 busy or not finished in time. With --json an error is {\"error\": \"…\"} on standard output, with the same code.";
 
 pub(crate) const DEFAULT_DATA: &str = ".everfresh";
 
@@ -77,6 +83,11 @@ pub(crate) enum Command {
     Preview(PreviewCommand),
     /// Show queues, table and bucket of the running `dev` or of a stack
     Status,
+    /// Inspect the dead-letter queue, send its messages again or delete them
+    #[command(subcommand)]
+    Dlq(DlqCommand),
+    /// Request pages ahead of their first reader, once per deployment
+    Prewarm(prewarm::PrewarmArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -101,9 +112,9 @@ pub(crate) struct DevArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct EnqueueArgs {
-    /// Path of the page, for example /products/42?color=red
-    #[arg(required_unless_present = "tag", conflicts_with = "tag")]
-    pub(crate) path: Option<String>,
+    /// Paths of the pages, for example /products/42?color=red
+    #[arg(value_name = "PATH", required_unless_present = "tag", conflicts_with = "tag")]
+    pub(crate) paths: Vec<String>,
 
     /// Every page that carries this tag, instead of one page
     #[arg(long)]
@@ -121,6 +132,19 @@ pub(crate) struct EnqueueArgs {
     /// Idempotency key: two messages with one key are one request. Default: the SQS message id
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
+
+    /// Wait until each request is completed, bypassed, rejected or pinned. Exit code 0 only if all
+    /// are completed or bypassed, 4 if the time is over
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// How long to wait
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "wait")]
+    pub(crate) timeout: String,
+
+    /// End the cooldown of a page that failed, so that it is rendered at once
+    #[arg(long, conflicts_with = "tag")]
+    pub(crate) force: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -319,6 +343,13 @@ pub(crate) struct SweepArgs {
 pub(crate) enum RequestCommand {
     /// Show status and events of a request
     Show(RequestArgs),
+    /// List the records of a page's requests
+    List(request::ListArgs),
+    /// Print each event of a request once, until it is completed or rejected
+    Tail(request::TailArgs),
+    /// Delete records of a page whose worker is gone. Only expired claims; a message that is still
+    /// in the queue is claimed anew
+    Cleanup(request::CleanupArgs),
 }
 
 #[derive(Debug, ClapArgs)]

@@ -4,31 +4,34 @@ mod args;
 mod config;
 mod demo;
 mod dev;
+mod dlq;
 mod enqueue;
+mod exit;
 mod explain;
 mod lease;
 mod output;
 mod page;
 mod pause;
 mod preview;
+mod prewarm;
 mod readers;
 mod request;
 mod settings;
 mod status;
 mod sweep;
 mod target;
+mod words;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use everfresh_core::aws_error::AwsError;
 use everfresh_core::logs;
 use everfresh_worker::render::templates::TemplateProcess;
 use tokio::runtime::Runtime;
 
 use crate::args::{Args, Command, ConfigCommand, PreviewCommand, RequestCommand};
-use crate::output::{Log, OutputClosed, note};
+use crate::output::{Log, note};
 
 fn main() -> ExitCode {
     // `dev` starts this executable again for each template render.
@@ -39,11 +42,16 @@ fn main() -> ExitCode {
         Ok(args) => args,
         // The error quotes the arguments, which may hold terminal escapes: `note!` escapes them.
         Err(error) if error.use_stderr() => {
-            note!("{}", error.render().to_string().trim_end());
-            return ExitCode::from(2);
+            let text = error.render().to_string();
+            note!("{}", text.trim_end());
+            if std::env::args_os().any(|argument| argument == "--json") {
+                exit::print_error(text.trim_end());
+            }
+            return ExitCode::from(exit::USAGE);
         }
         Err(help) => help.exit(),
     };
+    let json = args.target.json;
     // The engines log every call at info; only Everfresh's own crates are shown at that level.
     logs::init_readable(
         "warn,everfresh=info,everfresh_core=info,everfresh_local=info,everfresh_serve=info,everfresh_worker=info",
@@ -57,11 +65,7 @@ fn main() -> ExitCode {
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<OutputClosed>() => ExitCode::SUCCESS,
-        Err(error) => {
-            note!("error: {}", in_one_line(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => exit::report(&error, json),
     }
 }
 
@@ -80,23 +84,10 @@ async fn run(args: Args) -> anyhow::Result<()> {
         Command::Config(ConfigCommand::Check) => config::check(target),
         Command::Preview(PreviewCommand::Cookie(preview)) => preview::cookie(&preview, target).await,
         Command::Status => status::run(target).await,
+        Command::Dlq(command) => dlq::run(command, target).await,
+        Command::Prewarm(args) => prewarm::run(args, target).await,
+        Command::Request(RequestCommand::List(args)) => request::list(args, target).await,
+        Command::Request(RequestCommand::Tail(args)) => request::tail(args, target).await,
+        Command::Request(RequestCommand::Cleanup(args)) => request::cleanup(args, target).await,
     }
-}
-
-/// The error and its causes, without causes that are already part of the line, and without those
-/// below an [`AwsError`]: its text says what they mean.
-fn in_one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let text = cause.to_string();
-        if line.is_empty() {
-            line = text;
-        } else if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-        if cause.is::<AwsError>() {
-            break;
-        }
-    }
-    line
 }

@@ -1,32 +1,51 @@
-//! `everfresh request show`: state and events of a request.
+//! `everfresh request`: state, events and records of requests.
 
-use anyhow::Context;
-use everfresh_core::domain::page::NO_RECORD;
-use everfresh_core::domain::request::Handle;
+mod args;
+mod records;
+mod sent;
+pub(crate) mod state;
+mod tail;
+
+use everfresh_core::domain::page::ReqStatus;
 use everfresh_core::domain::request_events::Event;
+use everfresh_core::domain::seconds;
+
+pub(crate) use self::args::{CleanupArgs, ListArgs, TailArgs};
+pub(crate) use self::records::{cleanup, list};
+pub(crate) use self::sent::SentHandle;
+use self::state::{State, States};
+pub(crate) use self::tail::tail;
 
 use crate::args::{RequestArgs, TargetArgs};
 use crate::config::tenant;
 use crate::output::{self, say};
+use crate::page::show::in_words;
 use crate::target::Target;
+use crate::words::age;
 
 pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Result<()> {
-    let handle: Handle = args.handle.parse().with_context(|| format!("{:?}", args.handle))?;
+    let sent: SentHandle = args.handle.parse()?;
     let json = target.json;
     let target = Target::resolve(target).await?;
     let config = target.config().await?;
     let tenant = tenant(&config, args.tenant.as_deref())?;
-    let ledger = target.ledger();
-    let Some(row) = ledger.request_by_handle(&tenant.tenant, &handle).await? else {
+    let states = States::new(&target, tenant);
+    let state = states.of(&sent, None).await?;
+    let now_ms = states.ledger.time().now_ms();
+    let State::Recorded(row) = &state else {
         // Not an error: a request has no record before its first delivery, and never gets one if it
         // is already covered then.
+        let explained = state.explained(now_ms).unwrap_or_default();
         if json {
-            let shown = serde_json::json!({"handle": handle.to_string(), "state": NO_RECORD});
+            let mut shown = state.details();
+            shown["handle"] = sent.handle.to_string().into();
+            shown["state"] = state.word().into();
+            shown["sent_ms"] = sent.sent_ms.into();
+            shown["explanation"] = explained.into();
             output::json(&shown)?;
         } else {
-            say!(
-                "state     no record: the request waits in the queue, or the published page covered it at its first delivery"
-            )?;
+            say!("state     {}", state.word())?;
+            say!("because   {explained}")?;
         }
         return Ok(());
     };
@@ -37,20 +56,35 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
             .map(|event| serde_json::json!({"seq": event.seq, "at_ms": event.at_ms, "stage": stage(event)}))
             .collect();
         let shown = serde_json::json!({
-            "handle": handle.to_string(),
-            "state": row.state(),
+            "handle": sent.handle.to_string(),
+            "state": state.word(),
             "attempts": row.attempts,
+            "stale_answers": row.stale_answers,
             "error_class": row.error_class.map(|class| class.as_str()),
+            "claim_expires_ms": row.claim_expires_ms,
+            "rejected_at_ms": row.rejected_at_ms,
             "result_s3_key": row.result_s3_key,
             "events": events,
         });
         output::json(&shown)?;
         return Ok(());
     }
-    say!("state     {}", row.state())?;
+    say!("state     {}", state.word())?;
     say!("attempts  {}", row.attempts)?;
+    if row.stale_answers > 0 {
+        say!("stale     {} answers from a cache at the origin", row.stale_answers)?;
+    }
     if let Some(class) = row.error_class {
         say!("error     {}", class.as_str())?;
+    }
+    if let (ReqStatus::Started, Some(until_ms)) = (row.status, row.claim_expires_ms) {
+        match until_ms > now_ms {
+            true => say!("claim     held for another {}", in_words(seconds::ceil(until_ms - now_ms)))?,
+            false => say!("claim     expired: the next delivery takes it over")?,
+        }
+    }
+    if let Some(at_ms) = row.rejected_at_ms {
+        say!("rejected  {}: see `everfresh dlq list`", age(at_ms, now_ms))?;
     }
     if let Some(key) = &row.result_s3_key {
         say!("result    {}", target.shown_object(&tenant.tenant, key))?;

@@ -5,40 +5,11 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use serde_json::Value;
-use support::{Dev, EVERFRESH, everfresh, text};
-
-fn run(data: &Path, arguments: &[&str]) -> Output {
-    let mut all = arguments.to_vec();
-    all.extend(["--json", "--data", data.to_str().unwrap()]);
-    everfresh(&all)
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// Repeats the command until its output is as expected, for at most half a minute.
-fn eventually(data: &Path, arguments: &[&str], expected: impl Fn(&Value) -> bool) -> Value {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        let output = run(data, arguments);
-        if output.status.success() {
-            let shown = json(&output);
-            if expected(&shown) {
-                return shown;
-            }
-        }
-        let seen = text(&output.stdout) + &text(&output.stderr);
-        assert!(Instant::now() < end, "{arguments:?} never printed what was expected: {seen}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
+use support::{Dev, EVERFRESH, eventually, everfresh, json, run, text};
 
 #[test]
 fn request_publishes_a_page_and_a_change_a_new_version() {

@@ -24,6 +24,7 @@
 //! | [`origin_address`] | which network addresses an origin may have |
 //! | [`response_age`] | whether a response was made now, or came out of a cache |
 //! | [`outcome`], [`disposition`] | the result of a message, and what is done with it on the queue |
+//! | [`request_state`] | what became of a request that has no record |
 //! | [`retention`] | what a page no longer needs |
 //! | [`scrub`] | what of a page, a key or any text may be logged |
 //! | [`digest`], [`seconds`] | SHA-256 over fields; rounding between milliseconds and seconds |
@@ -50,6 +51,7 @@ pub mod path;
 pub mod publish_gate;
 pub mod request;
 pub mod request_events;
+pub mod request_state;
 pub mod response_age;
 pub mod response_sharing;
 pub mod retention;

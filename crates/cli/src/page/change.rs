@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use everfresh_core::config::TenantConfig;
 use everfresh_core::domain::invalidations::Prefix;
 use everfresh_core::domain::page_key::{CanonicalPath, NormalPath, PageKey};
@@ -18,6 +18,7 @@ use super::Deployment;
 use super::show::resolve;
 use crate::args::{ChangeArgs, InvalidateArgs, PurgeArgs, RollbackArgs};
 use crate::config::tenant;
+use crate::exit;
 use crate::output::{self, note, say};
 
 /// How long a command waits for the lease of a page that is being rendered.
@@ -54,7 +55,8 @@ pub(super) async fn roll_back(deployment: &Deployment, args: RollbackArgs) -> an
     let to = args.version.parse().with_context(|| args.version.clone())?;
     let ledger = deployment.target.ledger();
     if ledger.kept_version(&page, &to).await?.is_none() {
-        bail!("{} has no kept version {to}: everfresh page history {0}", page.path());
+        let text = format!("{0} has no kept version {to}: everfresh page history {0}", page.path().as_str());
+        return Err(exit::not_found(text));
     }
     if args.change.dry_run {
         return would(deployment, &format!("publish version {to} of {} again, and pin it", page.path()));
@@ -138,7 +140,12 @@ where
     loop {
         match operation().await? {
             Operation::Done(version) => return Ok(version.to_string()),
-            Operation::NotFound => bail!("{0} is not published: request it with `everfresh enqueue {0}`", page.path()),
+            Operation::NotFound => {
+                let path = page.path().as_str();
+                return Err(exit::not_found(format!(
+                    "{path} is not published: request it with `everfresh enqueue {path}`"
+                )));
+            }
             Operation::Busy { .. } | Operation::Superseded if began.elapsed() < WAIT => {
                 if !said {
                     note!("{} is being rendered: waiting for its lease", page.path());
@@ -146,11 +153,13 @@ where
                 }
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
-            Operation::Busy { .. } | Operation::Superseded => bail!(
-                "{0} was being rendered for {1} s: try again, or end its lease with `everfresh lease release {0}`",
-                page.path(),
-                WAIT.as_secs()
-            ),
+            Operation::Busy { .. } | Operation::Superseded => {
+                return Err(exit::unfinished(format!(
+                    "{0} was being rendered for {1} s: try again, or end its lease with `everfresh lease release {0}`",
+                    page.path().as_str(),
+                    WAIT.as_secs()
+                )));
+            }
         }
     }
 }

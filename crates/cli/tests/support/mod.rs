@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use everfresh_core::clients::{ClientTimeouts, Clients, Explicit, plain_http_client};
 use everfresh_core::clock::Clock;
+use serde_json::Value;
 
 pub(crate) const EVERFRESH: &str = env!("CARGO_BIN_EXE_everfresh");
 
@@ -94,4 +95,33 @@ pub(crate) fn everfresh(arguments: &[&str]) -> Output {
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs a command against that `dev`, printing JSON.
+pub(crate) fn run(data: &Path, arguments: &[&str]) -> Output {
+    let mut all = arguments.to_vec();
+    all.extend(["--json", "--data", data.to_str().unwrap()]);
+    everfresh(&all)
+}
+
+pub(crate) fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Repeats the command until its output is as expected, for at most half a minute.
+pub(crate) fn eventually(data: &Path, arguments: &[&str], expected: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let output = run(data, arguments);
+        if output.status.success() {
+            let shown = json(&output);
+            if expected(&shown) {
+                return shown;
+            }
+        }
+        let seen = text(&output.stdout) + &text(&output.stderr);
+        assert!(Instant::now() < end, "{arguments:?} never printed what was expected: {seen}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

@@ -8,7 +8,7 @@ use super::{Claim, Ledger};
 use crate::domain::health::Health;
 use crate::domain::keys::{HEALTH, LOCK, META, req_sk};
 use crate::domain::page::{LockRow, Meta, ReqRow};
-use crate::domain::page_key::{MAX_SORT_KEY_BYTES, PageKey, Tenant};
+use crate::domain::page_key::{MAX_SORT_KEY_BYTES, PageHash, PageKey, Tenant};
 use crate::domain::request::{Handle, IdempotencyKey};
 
 /// For errors: the rows that a lookup reads.
@@ -35,24 +35,32 @@ enum For {
 impl Ledger {
     /// Reads HEALTH, LOCK and META of the page, consistently.
     pub async fn lookup(&self, page: &PageKey) -> Result<PageState, LedgerError> {
-        self.read_page(page, For::Worker, true).await
+        self.read_page(self.pk(page), For::Worker, true).await
+    }
+
+    /// As [`Ledger::lookup`], for a page known by the hash of a handle only. None in a table with raw
+    /// keys.
+    pub async fn lookup_by_hash(&self, tenant: &Tenant, hash: PageHash) -> Result<Option<PageState>, LedgerError> {
+        match hash.pk(tenant, self.layout) {
+            Some(pk) => self.read_page(pk, For::Reader, true).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// As [`Ledger::lookup`], eventually consistent and at half the price: a reader may get a
     /// version that was published a moment ago either way. A lease that cannot be parsed counts as
     /// none.
     pub async fn lookup_for_reader(&self, page: &PageKey) -> Result<PageState, LedgerError> {
-        self.read_page(page, For::Reader, false).await
+        self.read_page(self.pk(page), For::Reader, false).await
     }
 
     /// As [`Ledger::lookup_for_reader`], consistent: for a reader that waits for the next version.
     pub async fn lookup_for_waiting_reader(&self, page: &PageKey) -> Result<PageState, LedgerError> {
-        self.read_page(page, For::Reader, true).await
+        self.read_page(self.pk(page), For::Reader, true).await
     }
 
-    async fn read_page(&self, page: &PageKey, purpose: For, consistent: bool) -> Result<PageState, LedgerError> {
+    async fn read_page(&self, pk: String, purpose: For, consistent: bool) -> Result<PageState, LedgerError> {
         let doing = READING_PAGE;
-        let pk = self.pk(page);
         let query = self
             .dynamodb
             .query()
