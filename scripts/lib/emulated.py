@@ -31,18 +31,15 @@ FUNCTIONS = {"WorkerFunction": "everfresh-worker", "ServeFunction": "everfresh-s
 # Parts of template.yaml that are not deployed, because the emulator does not support or does not
 # use them.
 LEFT_OUT_RESOURCES = ("Cdn", "Alarms", "Dashboard", "DeploymentRole")
-LEFT_OUT_PROPERTIES = (
-    ("WorkerFunction", "DeploymentPreference"), ("ServeFunction", "DeploymentPreference"),
-    # The steps invoke the function themselves.
-    ("MaintenanceFunction", "Events"), ("MaintenanceFunction", "EventInvokeConfig"),
-)  # fmt: skip
+LEFT_OUT_PROPERTIES = (("WorkerFunction", "DeploymentPreference"), ("ServeFunction", "DeploymentPreference"))
 LEFT_OUT_OUTPUTS = ("DistributionId", "SiteDomain")
 
 # The minimum number of deployed resources, by type.
 MUST_DEPLOY = {
     "AWS::DynamoDB::Table": 1, "AWS::S3::Bucket": 1, "AWS::S3::BucketPolicy": 1, "AWS::SQS::Queue": 3, "AWS::SQS::QueuePolicy": 3,
     "AWS::IAM::Role": 3, "AWS::Logs::LogGroup": 3, "AWS::Lambda::Function": 3, "AWS::Lambda::Alias": 3,
-    "AWS::Lambda::EventSourceMapping": 2, "AWS::Lambda::Url": 1,
+    "AWS::Lambda::EventSourceMapping": 2, "AWS::Lambda::Url": 1, "AWS::Events::Rule": 1, "AWS::Lambda::Permission": 1,
+    "AWS::Lambda::EventInvokeConfig": 1,
 }  # fmt: skip
 
 
