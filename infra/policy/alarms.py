@@ -25,10 +25,12 @@ ALARM_METRICS = {
     "BodiesLost": ("bodies_lost", "serve"),
     "WorkerErrors": ("Errors", "WorkerFunction"),
     "ServeErrors": ("Errors", "ServeFunction"),
+    "MaintenanceErrors": ("Errors", "MaintenanceFunction"),
 }
 # Alarms with threshold 0.
 THRESHOLD_ZERO = {
     "DeadLetters", "KeyConflicts", "WithdrawalsRefused", "UnknownVersions", "NotificationsPending", "ConfigurationSkew", "BodiesLost", "WorkerErrors", "ServeErrors",
+    "MaintenanceErrors",
 }  # fmt: skip
 # Alarms on failures that are retried until an operator fixes the cause.
 RETRIED = {"NotificationsPending", "ConfigurationSkew"}
@@ -92,6 +94,8 @@ def dashboard_metrics(stack):
     rewrite("crates/worker/src", "metrics::CONFIGURATION_SKEW", "metrics::BUSY"),
     rewrite("crates/worker/src", "metrics::UNKNOWN_VERSION", "metrics::REJECTED"),
     rewrite("crates/serve/src", '.line("serve"', '.line("reader"'),
+    rewrite("crates/maintenance/src", "metrics::OBJECTS_REMOVED", "metrics::PAGES_SWEPT"),
+    rewrite("crates/maintenance/src", '.line("maintenance"', '.line("sweep"'),
 )
 def metrics(stack):
     code = stack.sources["crates/core/src/metrics.rs"]
@@ -101,7 +105,7 @@ def metrics(stack):
         yield f"the code writes the dimensions {written}"
     constants = dict(re.findall(r'pub const (\w+): Metric = (?:count\(|Metric \{ name: )"(\w+)"', code))
     emitted = {}
-    for service in ("worker", "serve"):
+    for service in ("worker", "serve", "maintenance"):
         source = stack.code(f"{service}/src")
         if not re.search(rf'\.line\("{service}"', source):
             yield f"service {service}: writes no metrics"
@@ -147,6 +151,7 @@ def metrics(stack):
     put("alarms Resources WorkerErrors Properties Dimensions 1 Value", {"Fn::Sub": "${Stack}-serve:live"}),
     put("alarms Resources ServeErrors Properties Dimensions 1 Value", {"Fn::Sub": "${Stack}-serve:1"}),
     drop("alarms Resources ServeErrors Properties Dimensions 1"),
+    put("alarms Resources MaintenanceErrors Properties Dimensions 0 Value", {"Fn::Sub": "${Stack}-worker"}),
     put("main Globals Function AutoPublishAlias", "current"),
     put("alarms Resources KeyConflicts Properties ComparisonOperator", "LessThanThreshold"),
     put("alarms Resources Unavailable Properties ComparisonOperator", "GreaterThanOrEqualToThreshold"),

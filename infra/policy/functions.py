@@ -106,13 +106,39 @@ def response_deadline(stack):
 
 
 WORKER_VARIABLES = f"{RESOURCES} WorkerFunction {PROPERTIES} Environment Variables"
+MAINTENANCE_VARIABLES = f"{RESOURCES} MaintenanceFunction {PROPERTIES} Environment Variables"
 SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables"
+
+
+@rule(
+    "maintenance knows its timeout, and is invoked by its schedule, without retries",
+    put(f"{RESOURCES} MaintenanceFunction {PROPERTIES} Timeout", 300),
+    put(f"{MAINTENANCE_VARIABLES} EVERFRESH_FUNCTION_TIMEOUT_MS", "60000"),
+    rewrite("crates/maintenance/src", '"EVERFRESH_FUNCTION_TIMEOUT_MS", 900_000', '"EVERFRESH_FUNCTION_TIMEOUT_MS", 120_000'),
+    put(f"{RESOURCES} MaintenanceFunction {PROPERTIES} Events Schedule Properties Schedule", "rate(1 day)"),
+    put(f"{RESOURCES} MaintenanceFunction {PROPERTIES} Events Schedule Properties Enabled", False),
+    drop(f"{RESOURCES} MaintenanceFunction {PROPERTIES} EventInvokeConfig"),
+)
+def maintenance(stack):
+    [default] = re.findall(r'"EVERFRESH_FUNCTION_TIMEOUT_MS", ([\d_]+)\)', stack.code("maintenance/src"))
+    for schedule in ("rate(1 hour)", "cron(0 3 * * ? *)"):
+        function = stack.main(MaintenanceSchedule=schedule).resources(LAMBDA)["MaintenanceFunction"]
+        timeout_ms = function["Timeout"] * 1000
+        if {timeout_ms} != {int(default), int(function["Environment"]["Variables"]["EVERFRESH_FUNCTION_TIMEOUT_MS"])}:
+            yield f"MaintenanceFunction: another timeout than {timeout_ms} ms, of its code or its variable"
+        [event] = function["Events"].values()
+        if (event["Type"], event["Properties"]["Schedule"], "Enabled" in event["Properties"]) != ("Schedule", schedule, False):
+            yield f"MaintenanceFunction: is not invoked by {schedule}"
+        if function.get("EventInvokeConfig") != {"MaximumRetryAttempts": 0}:
+            yield "MaintenanceFunction: failed invocations are retried, although the next one goes on"
 
 
 @rule(
     "each function has the variables that it needs, and none that it does not read",
     drop(f"{WORKER_VARIABLES} EVERFRESH_DEAD_LETTER_QUEUE_URL"),
     drop(f"{SERVE_VARIABLES} FACETHEORY_CACHE_TABLE_NAME"),
+    drop(f"{MAINTENANCE_VARIABLES} EVERFRESH_BUCKET"),
+    put(f"{MAINTENANCE_VARIABLES} EVERFRESH_QUEUE_URL", {"Ref": "Queue"}),
     put(f"{SERVE_VARIABLES} EVERFRESH_LEASE_MS", "30000"),
     put(f"{WORKER_VARIABLES} EVERFRESH_RENDER_DEADLINE_MS", ""),
     put(f"{SERVE_VARIABLES} EVERFRESH_TAG_HEADER", {"Ref": "Nonsense"}),
@@ -125,7 +151,12 @@ SERVE_VARIABLES = f"{RESOURCES} ServeFunction {PROPERTIES} Environment Variables
 def environment(stack):
     shared = stack.sources["crates/core/src/environment.rs"]
     workers = stack.sources["crates/core/src/notifier/settings.rs"]
-    for name, code in (("WorkerFunction", stack.code("worker/src") + workers), ("ServeFunction", stack.code("serve/src"))):
+    codes = {
+        "WorkerFunction": stack.code("worker/src") + workers,
+        "ServeFunction": stack.code("serve/src"),
+        "MaintenanceFunction": stack.code("maintenance/src"),
+    }
+    for name, code in codes.items():
         code += shared
         needed = set(re.findall(r'\.needed\(\s*"(\w+)"', code))
         read = needed | set(re.findall(r'\.(?:or|set)\(\s*"(\w+)"', code))
@@ -140,7 +171,7 @@ def environment(stack):
 
 
 @rule(
-    "both functions have arm64, log retention, tracing and an alias",
+    "all functions have arm64, log retention, tracing and an alias",
     put("main Globals Function Architectures", ["x86_64"]),
     put("main Globals Function Runtime", "provided.al2"),
     drop("main Globals Function Tracing"),

@@ -18,6 +18,10 @@ SAMPLES = {
         ["example.com", "www.example.com", "*.example.com", "xn--bcher-kva.example"],
         ["https://example.com", "example.com/", "example.com:8080", "www.*.com", "*", "localhost", "192.0.2.1", "-.example.com", "a b.com"],
     ),
+    "MaintenanceSchedule": (
+        ["rate(1 hour)", "rate(15 minutes)", "cron(0 3 * * ? *)", "cron(0/30 8-18 ? * MON-FRI *)"],
+        ["", "hourly", "rate(0 hours)", "rate(1 week)", "at(2030-01-01T00:00:00)", "cron()"],
+    ),
     "RenderFunctionArns": (
         [FUNCTIONS, "arn:aws-cn:lambda:cn-north-1:111122223333:function:ssr:7"],
         [
@@ -123,6 +127,7 @@ OUTPUTS = {
     "ConfigLocation": "s3://${Bucket}/everfresh.toml",
     "WorkerFunctionName": "${WorkerFunction}",
     "ServeFunctionName": "${ServeFunction}",
+    "MaintenanceFunctionName": "${MaintenanceFunction}",
     "ServeFunctionUrl": "${ServeFunctionUrl.FunctionUrl}",
     "DistributionId": "${Cdn.Outputs.DistributionId}",
     "SiteDomain": "${Cdn.Outputs.DomainName}",

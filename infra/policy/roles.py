@@ -38,6 +38,15 @@ SERVE_MAY = {
     "Logs": (LOGS[0], LOGS[1] % "Serve"),
     "Traces": TRACES,
 }
+MAINTENANCE_MAY = {
+    "Ledger": ("dynamodb:Query dynamodb:GetItem dynamodb:PutItem dynamodb:DeleteItem dynamodb:ConditionCheckItem", TABLE),
+    "Listing": ("dynamodb:Query", f"{TABLE}/index/listing"),
+    "Objects": ("s3:ListBucket", "arn:aws:s3:::${Bucket}"),
+    "Artifacts": ("s3:DeleteObject", OBJECTS),
+    "Configuration": ("s3:GetObject", CONFIG),
+    "Logs": (LOGS[0], LOGS[1] % "Maintenance"),
+    "Traces": TRACES,
+}
 THROUGH = ["dynamodb.eu-west-1.amazonaws.com", "s3.eu-west-1.amazonaws.com"]
 CONDITIONS = {"Keys": {"StringEquals": {"kms:ViaService": THROUGH}}, "Nonces": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["NONCE#*"]}}}
 
@@ -49,39 +58,43 @@ def adopted(may):
 
 
 ADOPTED = {"ExistingTable": "old-table", "ExistingBucket": "old-bucket"}
+# Parameters, and what worker, serving function and maintenance are allowed then beyond the above.
 ROLE_CASES = [
-    ({}, {}, {}),
-    (ADOPTED, adopted(WORKER_MAY), adopted(SERVE_MAY)),
+    ({}, {}, {}, {}),
+    (ADOPTED, adopted(WORKER_MAY), adopted(SERVE_MAY), adopted(MAINTENANCE_MAY)),
     (
         ADOPTED | {"SingleTenant": "true", "RevalidateKeys": f"site:{KEYS}"},
         adopted(WORKER_MAY),
         adopted(SERVE_MAY | {"Artifacts": ("s3:GetObject", "arn:aws:s3:::${Bucket}/*"), "Nonces": ("dynamodb:PutItem", TABLE)}),
+        adopted(MAINTENANCE_MAY),
     ),
-    ({"RevalidateKeys": f"site:{KEYS}"}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}),
+    ({"RevalidateKeys": f"site:{KEYS}"}, {}, {"Nonces": ("dynamodb:PutItem", TABLE)}, {}),
     (
         {"KeyArns": KMS_KEYS},
         {"Keys": ("kms:Decrypt kms:GenerateDataKey", KMS_KEYS.replace(",", " "))},
         {"Keys": ("kms:Decrypt", KMS_KEYS.replace(",", " "))},
+        {"Keys": ("kms:Decrypt", KMS_KEYS.replace(",", " "))},
     ),
-    ({"EventTarget": BUS}, {"Events": ("events:PutEvents sns:Publish", BUS)}, {}),
-    ({"EventTarget": TOPIC}, {"Events": ("events:PutEvents sns:Publish", TOPIC)}, {}),
-    ({"InvalidateCdn": "true"}, {}, {}),
+    ({"EventTarget": BUS}, {"Events": ("events:PutEvents sns:Publish", BUS)}, {}, {}),
+    ({"EventTarget": TOPIC}, {"Events": ("events:PutEvents sns:Publish", TOPIC)}, {}, {}),
+    ({"InvalidateCdn": "true"}, {}, {}, {}),
     (
         {"OriginSecretArns": ORIGIN_SECRET},
         {"OriginSecrets": ("secretsmanager:GetSecretValue", ORIGIN_SECRET)},
         {"OriginSecrets": ("secretsmanager:GetSecretValue", ORIGIN_SECRET)},
+        {},
     ),
-    ({"RenderSecretArns": RENDER_SECRET}, {"RenderSecrets": ("secretsmanager:GetSecretValue", RENDER_SECRET)}, {}),
-    ({"RenderFunctionArns": FUNCTIONS}, {"Render": ("lambda:InvokeFunction", FUNCTIONS.replace(",", " "))}, {}),
+    ({"RenderSecretArns": RENDER_SECRET}, {"RenderSecrets": ("secretsmanager:GetSecretValue", RENDER_SECRET)}, {}, {}),
+    ({"RenderFunctionArns": FUNCTIONS}, {"Render": ("lambda:InvokeFunction", FUNCTIONS.replace(",", " "))}, {}, {}),
     (
         {"Config": "s3://settings/site/everfresh.toml"},
-        {"Configuration": ("s3:GetObject", f"{CONFIG} arn:aws:s3:::settings/site/everfresh.toml")},
-        {"Configuration": ("s3:GetObject", f"{CONFIG} arn:aws:s3:::settings/site/everfresh.toml")},
+        *[{"Configuration": ("s3:GetObject", f"{CONFIG} arn:aws:s3:::settings/site/everfresh.toml")}] * 3,
     ),
-    ({"SingleTenant": "true"}, {}, {"Artifacts": ("s3:GetObject", "arn:aws:s3:::${Bucket}/*")}),
+    ({"SingleTenant": "true"}, {}, {"Artifacts": ("s3:GetObject", "arn:aws:s3:::${Bucket}/*")}, {}),
 ]
 WORKER_STATEMENTS = f"{RESOURCES} WorkerRole {PROPERTIES} Policies 0 PolicyDocument Statement"
 SERVE_STATEMENTS = f"{RESOURCES} ServeRole {PROPERTIES} Policies 0 PolicyDocument Statement"
+MAINTENANCE_STATEMENTS = f"{RESOURCES} MaintenanceRole {PROPERTIES} Policies 0 PolicyDocument Statement"
 
 
 @rule(
@@ -120,6 +133,8 @@ OTHER_CALLS = {
     "create_invalidation": "cloudfront:CreateInvalidation", "invoke": "lambda:InvokeFunction",
     "get_secret_value": "secretsmanager:GetSecretValue",
 }  # fmt: skip
+# Sources of core that neither the worker nor the serving function may use.
+MAINTENANCE_ONLY = {f"crates/core/src/{name}.rs" for name in ("maintenance", "artifacts/removal", "ledger/retention")}
 # Actions of Lambda, DynamoDB and S3 on behalf of the function.
 NOT_IN_THE_CODE = {
     "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "logs:CreateLogStream", "logs:PutLogEvents",
@@ -156,6 +171,10 @@ NOT_IN_THE_CODE = {
     put(f"{WORKER_STATEMENTS} 11 Fn::If 1 Resource", "*"),
     put(f"{WORKER_STATEMENTS} 12 Fn::If 0", "HasOriginSecrets"),
     put(f"{SERVE_STATEMENTS} 8 Fn::If 1 Resource", {"Fn::Split": [",", {"Ref": "RenderSecretArns"}]}),
+    put(f"{MAINTENANCE_STATEMENTS} Sid=Artifacts Action", ["s3:DeleteObject", "s3:GetObject"]),
+    put(f"{MAINTENANCE_STATEMENTS} Sid=Artifacts Resource", {"Fn::Sub": "arn:aws:s3:::${Bucket}/*"}),
+    drop(f"{MAINTENANCE_STATEMENTS} Sid=Listing"),
+    drop(f"{MAINTENANCE_STATEMENTS} 7 Fn::If 1 Condition"),
     put("main Conditions HasRenderFunctions", {"Fn::Equals": [{"Ref": "RenderFunctionArns"}, ""]}),
     put(f"{RESOURCES} ServeRole {PROPERTIES} ManagedPolicyArns", ["arn:aws:iam::aws:policy/AdministratorAccess"]),
     put(f"{RESOURCES} ServeFunction {PROPERTIES} Policies", ["AmazonDynamoDBFullAccess"]),
@@ -168,10 +187,15 @@ NOT_IN_THE_CODE = {
     put(f"{RESOURCES} DeploymentRole {PROPERTIES} Policies", []),
 )
 def roles(stack):
-    for parameters, worker_too, serve_too in ROLE_CASES:
+    for parameters, worker_too, serve_too, maintenance_too in ROLE_CASES:
         made = stack.main(**parameters).resources(ROLE)
         with_what = f" with {', '.join(parameters)}" if parameters else ""
-        for name, expected in (("WorkerRole", WORKER_MAY | worker_too), ("ServeRole", SERVE_MAY | serve_too)):
+        listed_for = {
+            "WorkerRole": WORKER_MAY | worker_too,
+            "ServeRole": SERVE_MAY | serve_too,
+            "MaintenanceRole": MAINTENANCE_MAY | maintenance_too,
+        }
+        for name, expected in listed_for.items():
             allowed = {}
             for statement in statements(made[name]):
                 if statement["Effect"] != "Allow" or statement.get("Condition") != CONDITIONS.get(statement["Sid"]):
@@ -187,7 +211,7 @@ def roles(stack):
                 yield f"{name}: has more than its own policy"
             if not trusts(made[name], "lambda"):
                 yield f"{name}: trusts other principals than Lambda"
-        if set(made) != {"WorkerRole", "ServeRole", "DeploymentRole"}:
+        if set(made) != {*listed_for, "DeploymentRole"}:
             yield f"there are other roles: {', '.join(made)}"
         deployment = made["DeploymentRole"]
         if not trusts(deployment, "codedeploy"):
@@ -221,12 +245,25 @@ def trusts(role, service):
     rewrite("crates/core/src", ".batch_get_item()", ".scan()"),
     put(f"{SERVE_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:GetItem"]),
     put(f"{SERVE_STATEMENTS} Sid=Artifacts Action", ["s3:GetObject", "s3:ListBucket"]),
+    rewrite("crates/worker/src", "mod observe;", "mod observe; fn sweep() { self.artifacts.delete(key) }"),
+    rewrite("crates/core/src/regenerate.rs", "artifacts.upload(", "artifacts.list("),
+    rewrite("crates/core/src/ledger/retention.rs", "self.delete_lock(", "self.renew("),
+    rewrite("crates/core/src/ledger/retention.rs", ".condition_check(", ".update("),
+    put(f"{MAINTENANCE_STATEMENTS} Sid=Ledger Action", ["dynamodb:Query", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem"]),
+    put(f"{MAINTENANCE_STATEMENTS} Sid=Artifacts Action", ["s3:DeleteObject", "s3:PutObject"]),
 )
 def calls(stack):
-    # The worker uses all of core; the serving function only the functions that it reaches.
+    maintenance = stack.code("maintenance/src", "core/src/maintenance.rs")
+    # The worker uses all of core but maintenance; the other two only the functions that they reach.
+    workers = [path for path in stack.below("crates/core/src") if path not in MAINTENANCE_ONLY]
+    code_of_worker = stack.code("worker/src") + "\n".join(stack.sources[path] for path in workers)
+    only = "|".join(name for path in MAINTENANCE_ONLY for name in re.findall(r"pub (?:async )?fn (\w+)", stack.sources[path]))
+    for name in sorted(set(re.findall(rf"\b(?:ledger|artifacts)\s*\.({only})\(", code_of_worker))):
+        yield f"the worker calls {name}, for which only MaintenanceRole has the rights"
     code = {
-        "WorkerRole": stack.code("core/src", "worker/src"),
+        "WorkerRole": code_of_worker,
         "ServeRole": stack.code("serve/src", "enqueue/src") + reached(stack.code("serve/src"), stack.code("core/src")),
+        "MaintenanceRole": maintenance + reached(maintenance, stack.code("core/src")),
     }
     for name, text in code.items():
         called = actions_in(text)

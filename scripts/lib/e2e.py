@@ -21,7 +21,7 @@ import urllib.parse
 import jsonschema
 from botocore.exceptions import ClientError
 from deployed import Distribution, Everfresh
-from emulated import MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, deploy_cdn, deployed_types, eventually
+from emulated import FUNCTIONS, MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, deploy_cdn, deployed_types, eventually
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SCHEMA = json.loads((ROOT / "crates/enqueue/schema/message-v1.json").read_text())
@@ -373,6 +373,18 @@ def invalidated(e):
     return [item for invalidation in invalidations for item in invalidation["InvalidationBatch"]["Paths"]["Items"]]
 
 
+def maintenance_sweeps(e):
+    """With the event of a schedule. Every object is younger than an hour, so none is removed."""
+    invoked = e.emulator.client("lambda").invoke(
+        FunctionName=e.outputs["MaintenanceFunctionName"], Qualifier="live", Payload=json.dumps({"source": "aws.events"})
+    )
+    swept = json.loads(invoked["Payload"].read())
+    assert "FunctionError" not in invoked and swept["completed"] is True, swept
+    assert swept["pages"] > 10 and swept["objects"] == swept["expired"] == 0, swept
+    assert e.get("/from/python").status == 200, "a page is gone"
+    return f"{swept['pages']} pages judged, nothing removed"
+
+
 def sent_messages_match_the_schema(e):
     validator, checked = jsonschema.Draft202012Validator(SCHEMA), 0
     for message in e.emulator.sent:
@@ -386,7 +398,7 @@ def sent_messages_match_the_schema(e):
 
 def logs_have_metrics_and_no_denied_access(e):
     counted = {}
-    for service in ("worker", "serve"):
+    for service in ("worker", "serve", "maintenance"):
         denied = [line for line in e.lines(service) if "not authorized" in line or "AccessDenied" in line]
         assert not denied, f"{service} lacks a permission: {denied[0]}"
         metrics = e.metrics(service)
@@ -394,7 +406,7 @@ def logs_have_metrics_and_no_denied_access(e):
         for line in metrics:
             assert (line["service"], line["stack"]) == (service, STACK), line
         counted[service] = len(metrics)
-    return f"lines with metrics: {counted['worker']} of the worker, {counted['serve']} of the serving function"
+    return "lines with metrics: " + ", ".join(f"{lines} of {service}" for service, lines in counted.items())
 
 
 def distribution_sets_the_host(e):
@@ -435,6 +447,7 @@ STEPS = [
     signed_request_makes_pages_stale,
     changed_parameter_is_deployed,
     commit_is_notified,
+    maintenance_sweeps,
     sent_messages_match_the_schema,
     logs_have_metrics_and_no_denied_access,
     distribution_sets_the_host,
@@ -443,10 +456,10 @@ STEPS = [
 
 def main():
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--bootstraps", type=pathlib.Path, required=True, help="folder with everfresh-worker and everfresh-serve")
+    arguments.add_argument("--bootstraps", type=pathlib.Path, required=True, help=f"folder with {', '.join(FUNCTIONS.values())}")
     arguments.add_argument("--keep-logs", type=pathlib.Path, help="folder for the logs")
     options = arguments.parse_args()
-    for binary in ("everfresh-worker", "everfresh-serve"):
+    for binary in FUNCTIONS.values():
         if not (options.bootstraps / binary).exists():
             sys.exit(f"{options.bootstraps / binary} is missing: build it, or leave --bootstraps out")
     started = time.monotonic()

@@ -25,6 +25,9 @@ from reading import load  # noqa: E402
 
 REGION, STACK = "eu-west-1", "shop"
 
+# The functions of template.yaml, and their packages.
+FUNCTIONS = {"WorkerFunction": "everfresh-worker", "ServeFunction": "everfresh-serve", "MaintenanceFunction": "everfresh-maintenance"}
+
 # Parts of template.yaml that are not deployed, because the emulator does not support or does not
 # use them.
 LEFT_OUT_RESOURCES = ("Cdn", "Alarms", "Dashboard", "DeploymentRole")
@@ -34,8 +37,9 @@ LEFT_OUT_OUTPUTS = ("DistributionId", "SiteDomain")
 # The minimum number of deployed resources, by type.
 MUST_DEPLOY = {
     "AWS::DynamoDB::Table": 1, "AWS::S3::Bucket": 1, "AWS::S3::BucketPolicy": 1, "AWS::SQS::Queue": 3, "AWS::SQS::QueuePolicy": 3,
-    "AWS::IAM::Role": 2, "AWS::Logs::LogGroup": 2, "AWS::Lambda::Function": 2, "AWS::Lambda::Alias": 2,
-    "AWS::Lambda::EventSourceMapping": 2, "AWS::Lambda::Url": 1,
+    "AWS::IAM::Role": 3, "AWS::Logs::LogGroup": 3, "AWS::Lambda::Function": 3, "AWS::Lambda::Alias": 3,
+    "AWS::Lambda::EventSourceMapping": 2, "AWS::Lambda::Url": 1, "AWS::Events::Rule": 1, "AWS::Lambda::Permission": 1,
+    "AWS::Lambda::EventInvokeConfig": 1,
 }  # fmt: skip
 
 
@@ -244,7 +248,7 @@ class Emulator:
         return found
 
     def stop(self):
-        orphans = [pid for name in ("worker", "serve") for pid in self.function_processes(f"{STACK}-{name}")]
+        orphans = [pid for name in ("worker", "serve", "maintenance") for pid in self.function_processes(f"{STACK}-{name}")]
         self.process.terminate()
         try:
             self.process.wait(20)
@@ -315,7 +319,7 @@ def deploy(emulator, bootstraps, revision=0, distribution="none", **parameters):
     template = deployable(load("template.yaml"), distribution)
     if not revision:
         s3.create_bucket(Bucket="packages", CreateBucketConfiguration={"LocationConstraint": REGION})
-    for function, binary in (("WorkerFunction", "everfresh-worker"), ("ServeFunction", "everfresh-serve")):
+    for function, binary in FUNCTIONS.items():
         key = f"{binary}.zip"
         if not revision:
             s3.upload_file(str(packed(bootstraps, binary, emulator.work)), "packages", key)

@@ -10,8 +10,8 @@ import zipfile
 # Limits in MB, zipped: Lambda fetches and unpacks the zip at a cold start. Raise them with a
 # reason: those of the worker were raised for the SDK of Lambda and for decoders of Brotli and zstd.
 LIMITS = {
-    "aarch64": {"everfresh-worker": 6.3, "everfresh-serve": 4.9},
-    "x86_64": {"everfresh-worker": 7.7, "everfresh-serve": 6.1},
+    "aarch64": {"everfresh-worker": 6.3, "everfresh-serve": 4.9, "everfresh-maintenance": 4.9},
+    "x86_64": {"everfresh-worker": 7.7, "everfresh-serve": 6.1, "everfresh-maintenance": 6.1},
 }
 # e_machine in the ELF header.
 MACHINES = {"aarch64": 183, "x86_64": 62}
@@ -35,7 +35,7 @@ def glibc(content):
 
 def main(folder, machine):
     failed = False
-    print(f"{'function':18} {'machine':8} {'glibc':>6} {'binary MB':>10} {'zip MB':>7} {'limit':>7}")
+    print(f"{'function':22} {'machine':8} {'glibc':>6} {'binary MB':>10} {'zip MB':>7} {'limit':>7}")
     for name, limit in LIMITS[machine].items():
         binary, package = folder / name / "bootstrap", folder / f"{name}.zip"
         pack(binary, package)
@@ -43,7 +43,7 @@ def main(folder, machine):
         [built_for] = struct.unpack_from("<H", content, 18)
         needs, size = glibc(content), package.stat().st_size / 1e6
         version = ".".join(map(str, needs))
-        print(f"{name:18} {machine:8} {version:>6} {len(content) / 1e6:10.2f} {size:7.2f} {limit:7.1f}")
+        print(f"{name:22} {machine:8} {version:>6} {len(content) / 1e6:10.2f} {size:7.2f} {limit:7.1f}")
         complaints = {
             f"is not built for {machine}": built_for != MACHINES[machine],
             f"needs glibc {version}, but Lambda has {GLIBC[0]}.{GLIBC[1]}": needs > GLIBC,

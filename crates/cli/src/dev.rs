@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
+use everfresh_core::artifacts::Artifacts;
 use everfresh_core::clients::{ClientTimeouts, Clients, Network, aws_sdk_config};
 use everfresh_core::clock::Clock;
 use everfresh_core::config::{Config, Ladder, Render, Sends};
+use everfresh_core::ledger::Ledger;
 use everfresh_core::stack::Stack;
 use everfresh_enqueue::{Message, Queues, Reason, Sender};
 use everfresh_local::data_dir::DataDir;
@@ -19,6 +21,7 @@ use everfresh_local::faults::Faults;
 use everfresh_local::gateway::Port;
 use everfresh_local::in_process::InProcess;
 use everfresh_local::{ACCESS_KEY, REGION, SECRET_KEY, stack};
+use everfresh_maintenance::Maintenance;
 use everfresh_worker::handler::BatchError;
 use everfresh_worker::render::Renderers;
 use everfresh_worker::render::templates::TemplateProcess;
@@ -37,6 +40,9 @@ use crate::{config, demo, readers};
 const CONCURRENCY: usize = 10;
 
 const TTL_SWEEP: Duration = Duration::from_secs(60);
+
+/// How often the maintenance function's work is done.
+const MAINTENANCE: Duration = Duration::from_secs(600);
 
 pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()> {
     if let Some(name) = &target.stack {
@@ -63,6 +69,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         note!("{variable} is ignored: `dev` creates its own table, bucket and queues");
     }
     let worker = Arc::new(worker(&settings, &config, pages_port.number(), &clients).await?);
+    let maintenance = maintenance(&settings, &config, &clients)?;
     let gateway = aws_port.serve(engines.clone()).context("starting the gateway of DynamoDB, S3 and SQS")?;
     let reading = InProcess::new(engines.clone(), Faults::none()).clients(Clock::system(), ClientTimeouts::READER);
     let readers = readers::open(pages_port, &config::read(&config)?, &reading, settings.serving.clone()).await?;
@@ -98,6 +105,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
     tokio::select! {
         () = shutdown.next() => {}
         () = engines.sweep_ttl_every(TTL_SWEEP) => {}
+        () = maintain(&maintenance) => {}
     }
     // Running invocations finish; waiting messages stay in the data folder.
     note!("stopping after the running renders; press Ctrl-C again to stop at once");
@@ -141,6 +149,20 @@ async fn worker(settings: &Settings, config: &Path, port: u16, clients: &Clients
     loaded.check_origins(true).with_context(|| config.display().to_string())?;
     let renderers = if invokes_functions(&loaded) { with_functions(renderers).await } else { renderers };
     Ok(startup::worker(&settings.worker, loaded, clients, Arc::new(renderers))?)
+}
+
+fn maintenance(settings: &Settings, config: &Path, clients: &Clients) -> anyhow::Result<Maintenance> {
+    let Stack { table, bucket, .. } = &settings.worker.stack;
+    let ledger = Ledger::new(clients, table, settings.worker.layout);
+    Ok(Maintenance::new(config::load(config)?, ledger, Artifacts::new(clients, bucket)))
+}
+
+/// Sweeps for ever. The log has the errors, and the next sweep tries again.
+async fn maintain(maintenance: &Maintenance) {
+    loop {
+        tokio::time::sleep(MAINTENANCE).await;
+        maintenance.run(MAINTENANCE).await;
+    }
 }
 
 fn invokes_functions(config: &Config) -> bool {

@@ -29,24 +29,41 @@ type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// One of the functions, by what it makes of its environment.
 struct Function {
     heading: &'static str,
+    /// The tables of the variables that it has in common with others.
+    shared: &'static [&'static str],
     /// Everything that can be seen of the settings that some variables give.
     read: fn(Lookup<'_>) -> Box<dyn Debug>,
 }
 
 const RESPONSE_DEADLINE: &str = "EVERFRESH_RESPONSE_DEADLINE_MS";
 
-const FUNCTIONS: [Function; 2] = [
-    Function { heading: "### Worker", read: |get| Box::new(everfresh_worker::Settings::read(get)) },
-    Function { heading: "### Serving function", read: |get| Box::new(everfresh_serve::Settings::read(get)) },
+const ALL: &str = "### All functions";
+const WORKER_AND_SERVING: &str = "### Worker and serving function";
+
+const FUNCTIONS: [Function; 3] = [
+    Function {
+        heading: "### Worker",
+        shared: &[ALL, WORKER_AND_SERVING],
+        read: |get| Box::new(everfresh_worker::Settings::read(get)),
+    },
+    Function {
+        heading: "### Serving function",
+        shared: &[ALL, WORKER_AND_SERVING],
+        read: |get| Box::new(everfresh_serve::Settings::read(get)),
+    },
+    Function {
+        heading: "### Maintenance function",
+        shared: &[ALL],
+        read: |get| Box::new(everfresh_maintenance::Settings::read(get)),
+    },
 ];
 
 impl Function {
     /// Its variables as documented: default, unit, meaning.
     fn documented(&self) -> BTreeMap<String, Vec<String>> {
         let configuration = page("docs/configuration.md");
-        let mut variables = configuration.named("### Both functions");
-        variables.extend(configuration.named(self.heading));
-        variables
+        let headings = self.shared.iter().chain([&self.heading]);
+        headings.flat_map(|heading| configuration.named(heading)).collect()
     }
 
     /// What it makes of these variables, beside those that are required. A second reading with a
@@ -83,7 +100,7 @@ fn tables_have_the_variables_that_each_function_reads() {
 #[test]
 fn variables_in_the_sources_and_on_the_page_are_the_same() {
     let mut sources = Vec::new();
-    for name in ["core", "worker", "serve", "cli", "local", "origin", "enqueue"] {
+    for name in ["core", "worker", "serve", "maintenance", "cli", "local", "origin", "enqueue"] {
         rust_sources(&root().join("crates").join(name).join("src"), &mut sources);
     }
     let is_name = |text: &str| {
@@ -257,5 +274,6 @@ fn tables_have_every_metric() {
     let deploying = page("docs/deploying.md");
     let mut documented: BTreeSet<String> = deploying.named("Worker:").into_keys().collect();
     documented.extend(deploying.named("Serving function:").into_keys());
+    documented.extend(deploying.named("Maintenance function:").into_keys());
     assert_eq!(documented, names);
 }

@@ -40,7 +40,7 @@ fn dependencies(package: &str) -> Vec<String> {
 
 #[test]
 fn lambda_crates_depend_on_neither_engines_nor_command_line() {
-    for lambda in ["everfresh-worker", "everfresh-serve"] {
+    for lambda in ["everfresh-worker", "everfresh-serve", "everfresh-maintenance"] {
         let dependencies = dependencies(lambda);
         assert!(dependencies.iter().any(|name| name == "lambda_runtime"), "{lambda} is not a Lambda crate");
         for unwanted in LOCAL_ONLY {
@@ -61,11 +61,13 @@ fn local_packages_are_dependencies_of_the_command_line() {
 }
 
 #[test]
-fn serving_function_contains_no_renderer() {
-    let serve = dependencies("everfresh-serve");
+fn only_the_worker_contains_renderers() {
     let worker = dependencies("everfresh-worker");
-    for renderer in ["everfresh-worker", "minijinja"] {
-        assert!(worker.iter().any(|name| name == renderer), "{renderer} is no longer a dependency of the worker");
-        assert!(!serve.iter().any(|name| name == renderer), "everfresh-serve depends on {renderer}");
+    for lambda in ["everfresh-serve", "everfresh-maintenance"] {
+        let dependencies = dependencies(lambda);
+        for renderer in ["everfresh-worker", "minijinja"] {
+            assert!(worker.iter().any(|name| name == renderer), "{renderer} is no longer a dependency of the worker");
+            assert!(!dependencies.iter().any(|name| name == renderer), "{lambda} depends on {renderer}");
+        }
     }
 }

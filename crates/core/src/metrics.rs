@@ -109,10 +109,24 @@ pub const SQS_OUTAGE: Metric = count("sqs_outage");
 /// How long a page had been stale when it was served; 0 if it was fresh.
 pub const STALENESS: Metric = Metric { name: "staleness", unit: "Milliseconds" };
 
+/// Pages that a sweep judged.
+pub const PAGES_SWEPT: Metric = count("pages_swept");
+/// Pages that a sweep removed whole.
+pub const PAGES_EXPIRED: Metric = count("pages_expired");
+/// Pages that a sweep left for the next one, because their lease was held.
+pub const PAGES_BUSY: Metric = count("pages_busy");
+/// Rows of kept versions that a sweep removed.
+pub const VERSIONS_REMOVED: Metric = count("versions_removed");
+/// Objects that a sweep removed.
+pub const OBJECTS_REMOVED: Metric = count("objects_removed");
+/// The size of these objects.
+pub const BYTES_REMOVED: Metric = Metric { name: "bytes_removed", unit: "Bytes" };
+
 /// CloudWatch takes at most this many values of one metric per line.
 pub const MOST_VALUES: usize = 100;
 
-/// The metrics of one batch of the worker, or of some seconds of the serving function.
+/// The metrics of one batch of the worker, of some seconds of the serving function, or of one
+/// invocation of the maintenance function.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     values: BTreeMap<Metric, Vec<u64>>,
