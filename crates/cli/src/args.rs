@@ -235,7 +235,7 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     pub(crate) page: PageArgs,
 
-    /// The older version, from `page history`
+    /// The older version, from `page history`, or `previous`
     pub(crate) old: String,
 
     /// The newer version; default: the published one
@@ -257,7 +257,7 @@ pub(crate) struct RollbackArgs {
     #[command(flatten)]
     pub(crate) change: ChangeArgs,
 
-    /// The version to publish, from `page history`
+    /// The version to publish, from `page history`, or `previous`
     pub(crate) version: String,
 }
 

@@ -74,12 +74,16 @@ fn page_is_rolled_back_pinned_and_unpinned() {
     assert_eq!((&diff["same"], diff["new"].as_str()), (&Value::Bool(false), Some(new.as_str())));
     assert!(diff["diff"].as_str().unwrap().contains("\n+"), "{diff}");
 
-    let would = one(&dev, &["page", "rollback", FIGS, &old, "--dry-run"]);
+    assert_eq!(one(&dev, &["page", "diff", FIGS, "previous"])["old"], old);
+
+    let would = one(&dev, &["page", "rollback", FIGS, "previous", "--dry-run"]);
     assert_eq!(
         (would["dry_run"].as_bool(), one(&dev, &["page", "show", FIGS])["pinned"].as_bool()),
         (Some(true), Some(false))
     );
-    one(&dev, &["page", "rollback", FIGS, &old]);
+    one(&dev, &["page", "rollback", FIGS, "previous"]);
+    let older = everfresh(&["page", "rollback", FIGS, "previous", "--data", dev.data.to_str().unwrap()]);
+    assert_eq!(older.status.code(), Some(3), "{}", text(&older.stderr));
     let shown = one(&dev, &["page", "show", FIGS]);
     assert_eq!((shown["state"].as_str(), shown["pinned"].as_bool()), (Some("pinned"), Some(true)));
     assert_eq!(one(&dev, &["page", "diff", FIGS, &old])["same"], true);

@@ -15,6 +15,7 @@ use everfresh_enqueue::{Message, Queues, Reason, Sender};
 use serde_json::json;
 
 use super::Deployment;
+use super::history::kept;
 use super::show::resolve;
 use crate::args::{ChangeArgs, InvalidateArgs, PurgeArgs, RollbackArgs};
 use crate::config::tenant;
@@ -52,12 +53,8 @@ pub(super) async fn unpin(deployment: &Deployment, args: ChangeArgs) -> anyhow::
 pub(super) async fn roll_back(deployment: &Deployment, args: RollbackArgs) -> anyhow::Result<()> {
     let tenant = tenant(&deployment.config, args.change.page.tenant.as_deref())?;
     let page = resolve(tenant, &args.change.page.path)?.page;
-    let to = args.version.parse().with_context(|| args.version.clone())?;
     let ledger = deployment.target.ledger();
-    if ledger.kept_version(&page, &to).await?.is_none() {
-        let text = format!("{0} has no kept version {to}: everfresh page history {0}", page.path().as_str());
-        return Err(exit::not_found(text));
-    }
+    let to = kept(&ledger, &page, &args.version).await?.version;
     if args.change.dry_run {
         return would(deployment, &format!("publish version {to} of {} again, and pin it", page.path()));
     }

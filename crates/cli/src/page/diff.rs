@@ -5,6 +5,7 @@ use everfresh_core::domain::page_key::PageKey;
 use similar::TextDiff;
 
 use super::Deployment;
+use super::history::kept;
 use super::show::{body, resolve};
 use crate::args::DiffArgs;
 use crate::config::tenant;
@@ -37,10 +38,8 @@ async fn version_body(
     let (target, ledger) = (&deployment.target, deployment.target.ledger());
     let (name, s3_key) = match version {
         Some(text) => {
-            let version = text.parse().with_context(|| text.to_owned())?;
-            let kept = ledger.kept_version(page, &version).await?;
-            let kept = kept.with_context(|| format!("{} has no kept version {version}", page.path()))?;
-            (version.to_string(), kept.s3_key)
+            let kept = kept(&ledger, page, text).await?;
+            (kept.version.to_string(), kept.s3_key)
         }
         None => {
             let meta = ledger.lookup(page).await?.meta;
