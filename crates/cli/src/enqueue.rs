@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use everfresh_core::config::{self, Accepted, Resolved, TenantConfig};
-use everfresh_core::domain::request::Handle;
+use everfresh_core::domain::request::{Handle, SentHandle};
 use everfresh_enqueue::{IdempotencyKey, Message, Queues, Reason, Sender};
 use serde_json::{Value, json};
 
@@ -13,7 +13,6 @@ use crate::args::{DEFAULT_DATA, EnqueueArgs, ReasonArg, TargetArgs};
 use crate::config::tenant;
 use crate::exit::{self, Exit};
 use crate::output::{self, note, say};
-use crate::request::SentHandle;
 use crate::request::state::{State, States};
 use crate::target::Target;
 use crate::words::PROGRESS;

@@ -2,17 +2,17 @@
 
 mod args;
 mod records;
-mod sent;
 pub(crate) mod state;
 mod tail;
 
+use anyhow::Context;
 use everfresh_core::domain::page::ReqStatus;
+use everfresh_core::domain::request::SentHandle;
 use everfresh_core::domain::request_events::Event;
 use everfresh_core::domain::seconds;
 
 pub(crate) use self::args::{CleanupArgs, ListArgs, TailArgs};
 pub(crate) use self::records::{cleanup, list};
-pub(crate) use self::sent::SentHandle;
 use self::state::{State, States};
 pub(crate) use self::tail::tail;
 
@@ -24,7 +24,7 @@ use crate::target::Target;
 use crate::words::age;
 
 pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Result<()> {
-    let sent: SentHandle = args.handle.parse()?;
+    let sent: SentHandle = args.handle.parse().with_context(|| format!("{:?}", args.handle))?;
     let json = target.json;
     let target = Target::resolve(target).await?;
     let config = target.config().await?;

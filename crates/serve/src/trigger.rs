@@ -28,11 +28,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use everfresh_core::config::{TenantConfig, host_name};
-use everfresh_core::domain::request::{Handle, IdempotencyKey};
+use everfresh_core::domain::freshness::{Freshness, Policy};
+use everfresh_core::domain::page_key::PageHash;
+use everfresh_core::domain::request::{Handle, IdempotencyKey, SentHandle};
+use everfresh_core::domain::request_state::{RequestState, Situation, request_state};
 use everfresh_core::domain::scrub;
 use everfresh_core::ledger::{Ledger, LedgerError, Nonce};
 use everfresh_core::metrics;
-use everfresh_enqueue::attributes;
+use everfresh_enqueue::{Reason, attributes};
 
 use crate::http::{Reply, Request};
 use crate::log_throttle::{LogThrottle, Problem};
@@ -53,6 +56,8 @@ pub(crate) struct Trigger {
     ledger: Ledger,
     /// Rows are found by path, not by hash: a handle names no row.
     raw_keys: bool,
+    deploy: u64,
+    epsilon_ms: u64,
     queue: Arc<Queue>,
     metrics: Arc<MetricsBuffer>,
     log: Arc<LogThrottle>,
@@ -68,7 +73,8 @@ impl Trigger {
     ) -> Self {
         let limits = TriggerLimits::new(settings.revalidate_per_minute, ledger.time().local_now_ms());
         let (keys, raw_keys) = (settings.revalidate_keys.clone(), settings.layout.raw_keys);
-        Self { keys, limits, ledger, raw_keys, queue, metrics, log }
+        let (deploy, epsilon_ms) = (settings.deploy, settings.epsilon_ms);
+        Self { keys, limits, ledger, raw_keys, deploy, epsilon_ms, queue, metrics, log }
     }
 
     /// Answers a request below `/_everfresh/`, with the host that decided its tenant.
@@ -109,7 +115,7 @@ impl Trigger {
                 self.send(tenant, regeneration).await
             }
             Endpoint::Request { handle, query } => {
-                let handle: Handle = handle.parse().map_err(|error| bad_handle(&error))?;
+                let handle: SentHandle = handle.parse().map_err(|error| bad_handle(&error))?;
                 let after = parse_after(query)?;
                 self.spend_nonce(tenant, &admitted, Bucket::StateReads, None).await?;
                 self.read_state(tenant, &handle, after).await
@@ -169,6 +175,8 @@ impl Trigger {
     async fn send(&self, tenant: &TenantConfig, regeneration: Regeneration) -> Result<Reply, TriggerError> {
         let Regeneration { message, handle, key, page } = regeneration;
         let attributes: Vec<(&str, &str)> = page.as_deref().map(|hash| (attributes::PAGE, hash)).into_iter().collect();
+        // Before the send: no later than its message.
+        let sent_ms = Some(self.now_ms());
         match self.queue.send(&message, &attributes).await {
             Ok(()) => {
                 let tenant = &tenant.tenant;
@@ -176,7 +184,7 @@ impl Trigger {
                 let (target, key_hash) = (page.as_deref().unwrap_or("a tag"), scrub::key(key.as_str()));
                 tracing::info!(%tenant, page, key = key_hash, "signed request enqueued for {target} of {tenant}");
                 self.metrics.count(metrics::TRIGGERED);
-                Ok(replies::accepted(&handle, &key))
+                Ok(replies::accepted(&SentHandle { handle, sent_ms }, &key))
             }
             Err(QueueError::Message(error)) => Err(TriggerError::bad(&error.to_string(), "Change the request's body.")),
             Err(QueueError::Unavailable) => Err(TriggerError::Unavailable { retry_after: RETRY_AFTER, key: Some(key) }),
@@ -184,17 +192,47 @@ impl Trigger {
     }
 
     /// Only rows of the host's tenant are read (I7).
-    async fn read_state(&self, tenant: &TenantConfig, handle: &Handle, after: u64) -> Result<Reply, TriggerError> {
+    async fn read_state(&self, tenant: &TenantConfig, sent: &SentHandle, after: u64) -> Result<Reply, TriggerError> {
+        let SentHandle { handle, sent_ms } = sent;
         if self.raw_keys && matches!(handle, Handle::Page { .. }) {
             return Err(TriggerError::RawKeys);
         }
-        match self.ledger.request_by_handle(&tenant.tenant, handle).await {
-            Ok(row) => {
-                let row = row.filter(|row| row.counts(self.now_ms()));
-                Ok(replies::state(handle, row.as_ref(), after))
+        let failed = |error| self.ledger_failed(&error, None);
+        let row = self.ledger.request_by_handle(&tenant.tenant, handle).await.map_err(failed)?;
+        let row = row.filter(|row| row.counts(self.now_ms()));
+        match (row, handle, sent_ms) {
+            (None, Handle::Page { page, .. }, Some(sent_ms)) => {
+                let computed = self.computed_state(tenant, *page, *sent_ms).await.map_err(failed)?;
+                Ok(replies::computed(handle, computed, after))
             }
-            Err(error) => Err(self.ledger_failed(&error, None)),
+            (row, _, _) => Ok(replies::state(handle, row.as_ref(), after)),
         }
+    }
+
+    /// Of a request without a record: one that another request's version covers never gets one. What
+    /// a signed request sends is always `changed`.
+    async fn computed_state(
+        &self,
+        tenant: &TenantConfig,
+        page: PageHash,
+        sent_ms: u64,
+    ) -> Result<RequestState, LedgerError> {
+        let state = self.ledger.lookup_by_hash(&tenant.tenant, page).await?.unwrap_or_default();
+        let paused = self.ledger.pauses().await?.of(&tenant.tenant).is_some();
+        let policy = Policy { deploy: self.deploy, max_stale_seconds: None, epsilon_ms: self.epsilon_ms };
+        Ok(request_state(&Situation {
+            reason: Reason::Changed,
+            sent_ms,
+            meta: state.meta.as_ref(),
+            health: &state.health,
+            lock: state.lock.as_ref(),
+            freshness: Freshness::Missing,
+            policy: &policy,
+            paused,
+            // The function may not count the queue's messages.
+            queued: 0,
+            now_ms: self.now_ms(),
+        }))
     }
 
     fn ledger_failed(&self, error: &LedgerError, key: Option<&IdempotencyKey>) -> TriggerError {

@@ -26,7 +26,7 @@ async fn signed_request_regenerates_the_page_and_returns_its_events() {
     assert_eq!(handle, format!("{}.order-4711", world.page(PAGE).hash()));
     assert_eq!(accepted["key"], "order-4711");
     let status_url = accepted["status_url"].as_str().unwrap().to_owned();
-    assert_eq!(status_url, format!("/_everfresh/requests/{handle}"));
+    assert_eq!(status_url, format!("/_everfresh/requests/{handle}@{}", world.now_ms()));
     assert_eq!(instance.operations(), ["PutItem", "SendMessage"], "the nonce, then the message, and nothing else");
 
     let before = state_read(&status_url, "nonce-before-worker").sent(&world, &instance).await;
@@ -48,6 +48,28 @@ async fn signed_request_regenerates_the_page_and_returns_its_events() {
         assert_eq!(rest["events"].as_array().unwrap().len(), left, "after {seen}");
     }
     assert_eq!(instance.total(metrics::TRIGGERED), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_another_version_covers_is_completed() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, with_keys(&world));
+    let accepted = json_body(&REVALIDATE.sent(&world, &instance).await);
+    let status_url = accepted["status_url"].as_str().unwrap();
+    let second = Draft { request_id: Some("order-4712"), nonce: "nonce-of-the-second", ..REVALIDATE };
+    let second = json_body(&second.sent(&world, &instance).await);
+    let second_url = second["status_url"].as_str().unwrap();
+    pause(5).await;
+    sandbox.invoke().await;
+    let version = text(&world.meta(PAGE).await.unwrap(), "version");
+    // One of the two led the batch and has a record, the other never gets one.
+    let mut computed = 0;
+    for (index, url) in [status_url, second_url].into_iter().enumerate() {
+        let state = json_body(&state_read(url, &format!("nonce-of-state-{index}")).sent(&world, &instance).await);
+        assert_eq!(state["state"], "completed", "{state}");
+        computed += u32::from(state["version"] == version);
+    }
+    assert_eq!(computed, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use aws_sdk_sqs::types::QueueAttributeName;
 use everfresh_core::config::{Resolved, TenantConfig};
 use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
 use everfresh_core::domain::page::{NO_RECORD, ReqRow};
-use everfresh_core::domain::request::Handle;
+use everfresh_core::domain::request::{Handle, SentHandle};
 use everfresh_core::domain::request_events::Stage;
 use everfresh_core::domain::request_state::{RequestState, Situation, Waiting, request_state};
 use everfresh_core::domain::seconds;
@@ -12,7 +12,6 @@ use everfresh_core::ledger::{Ledger, PageState};
 use everfresh_enqueue::Reason;
 use serde_json::{Value, json};
 
-use super::sent::SentHandle;
 use crate::page::show::in_words;
 use crate::target::Target;
 
@@ -91,17 +90,7 @@ impl State {
     pub(crate) fn details(&self) -> Value {
         match self {
             State::Recorded(_) | State::NoRecord => json!({}),
-            State::Computed(RequestState::Completed { version } | RequestState::Bypassed { version }) => {
-                json!({"version": version.map(|version| version.to_string())})
-            }
-            State::Computed(RequestState::Waiting { why }) => match *why {
-                Waiting::TooClose { until_ms } | Waiting::Leased { until_ms } | Waiting::Cooldown { until_ms } => {
-                    json!({"why": why.as_str(), "until_ms": until_ms})
-                }
-                Waiting::Queued { messages } => json!({"why": why.as_str(), "messages": messages}),
-                Waiting::Paused => json!({"why": why.as_str()}),
-            },
-            State::Computed(RequestState::Pinned | RequestState::Unknown) => json!({}),
+            State::Computed(state) => state.details(),
         }
     }
 }

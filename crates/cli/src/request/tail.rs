@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use everfresh_core::config;
-use everfresh_core::domain::request::Handle;
+use everfresh_core::domain::request::{Handle, SentHandle};
 use everfresh_core::domain::request_events::after;
 use serde_json::json;
 
 use super::args::TailArgs;
 use super::records::{page, records};
-use super::sent::SentHandle;
 use super::stage;
 use super::state::{State, States};
 use crate::args::TargetArgs;
@@ -36,7 +35,7 @@ pub(crate) async fn tail(args: TailArgs, target: &TargetArgs) -> anyhow::Result<
                 newest.ok_or_else(|| exit::not_found(format!("no request of {} has a record", args.request)))?;
             SentHandle { handle: Handle::Page { page: page.hash(), key }, sent_ms: None }
         }
-        false => args.request.parse()?,
+        false => args.request.parse().with_context(|| format!("{:?}", args.request))?,
     };
     let states = States::new(&target, tenant(&config, args.tenant.as_deref())?);
     let mut seen = args.after;

@@ -96,6 +96,9 @@ pub enum HandleError {
     /// Does not begin with a page hash or `inval`, and a dot.
     #[error("handle must be <page hash>.<key> or inval.<key>")]
     Shape,
+    /// What follows the `@` is no time.
+    #[error("handle's time after the @ must be milliseconds")]
+    Time,
     /// What follows the dot is no key.
     #[error("handle's key {0}")]
     Key(#[from] KeyError),
@@ -124,6 +127,34 @@ impl FromStr for Handle {
             Some(page) => Handle::Page { page, key },
             None => Handle::Inval { key },
         })
+    }
+}
+
+/// A handle with the time of sending, `<handle>@<milliseconds>`, or without it. With it, a request
+/// that never gets a record has a definite end too. No key holds an `@`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentHandle {
+    pub handle: Handle,
+    /// Just before it was sent. None in a plain handle.
+    pub sent_ms: Option<u64>,
+}
+
+impl fmt::Display for SentHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.handle)?;
+        self.sent_ms.map_or(Ok(()), |sent_ms| write!(f, "@{sent_ms}"))
+    }
+}
+
+impl FromStr for SentHandle {
+    type Err = HandleError;
+
+    fn from_str(text: &str) -> Result<Self, HandleError> {
+        let (handle, sent_ms) = match text.split_once('@') {
+            Some((handle, sent_ms)) => (handle, Some(sent_ms.parse().map_err(|_| HandleError::Time)?)),
+            None => (text, None),
+        };
+        Ok(Self { handle: handle.parse()?, sent_ms })
     }
 }
 
@@ -195,6 +226,16 @@ mod tests {
         }
         let bad_key = format!("{hash}.a#b").parse::<Handle>();
         assert_eq!(bad_key, Err(HandleError::Key(KeyError::BadCharacter { at: 1 })));
+    }
+
+    #[test]
+    fn sent_handle_is_read_back_with_and_without_time() {
+        for text in ["inval.order-1", "inval.order-1@1700000000000"] {
+            assert_eq!(text.parse::<SentHandle>().unwrap().to_string(), text);
+        }
+        for text in ["inval.order-1@", "inval.order-1@soon", "@1", "inval.a@1@2", "inval.a@-1"] {
+            assert!(text.parse::<SentHandle>().is_err(), "{text}");
+        }
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 //! the pauses and the queues say what it waits for.
 
 use everfresh_enqueue::Reason;
+use serde_json::{Value, json};
 
 use crate::domain::coverage::{Coverage, CoverageQuery, coverage};
 use crate::domain::freshness::{Freshness, Policy};
@@ -77,7 +78,7 @@ pub enum Waiting {
 }
 
 impl RequestState {
-    /// The word on the command line.
+    /// The word on the command line and in replies.
     pub fn as_str(self) -> &'static str {
         match self {
             RequestState::Completed { .. } => "completed",
@@ -89,8 +90,27 @@ impl RequestState {
     }
 }
 
+impl RequestState {
+    /// Fields of a JSON object, beside `state`.
+    pub fn details(self) -> Value {
+        match self {
+            RequestState::Completed { version } | RequestState::Bypassed { version } => {
+                json!({"version": version.map(|version| version.to_string())})
+            }
+            RequestState::Waiting { why } => match why {
+                Waiting::TooClose { until_ms } | Waiting::Leased { until_ms } | Waiting::Cooldown { until_ms } => {
+                    json!({"why": why.as_str(), "until_ms": until_ms})
+                }
+                Waiting::Queued { messages } => json!({"why": why.as_str(), "messages": messages}),
+                Waiting::Paused => json!({"why": why.as_str()}),
+            },
+            RequestState::Pinned | RequestState::Unknown => json!({}),
+        }
+    }
+}
+
 impl Waiting {
-    /// The word on the command line.
+    /// The word on the command line and in replies.
     pub fn as_str(self) -> &'static str {
         match self {
             Waiting::TooClose { .. } => "too_close",
@@ -114,7 +134,8 @@ pub fn request_state(situation: &Situation<'_>) -> RequestState {
                 None => RequestState::Completed { version },
             };
         }
-        Coverage::TooClose { until_ms } => Some(until_ms),
+        // After that moment it has been rendered, or was covered in the batch of that render.
+        Coverage::TooClose { until_ms } => Some(until_ms).filter(|until_ms| *until_ms > now_ms),
         Coverage::NotCovered => None,
     };
     if ended_by_pin(situation) {

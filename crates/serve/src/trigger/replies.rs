@@ -1,8 +1,9 @@
 //! The JSON replies of the trigger.
 
 use everfresh_core::domain::page::{NO_RECORD, ReqRow};
-use everfresh_core::domain::request::{Handle, IdempotencyKey};
+use everfresh_core::domain::request::{Handle, IdempotencyKey, SentHandle};
 use everfresh_core::domain::request_events::{self, Event};
+use everfresh_core::domain::request_state::RequestState;
 use serde_json::{Value, json};
 
 use super::endpoint::REQUESTS;
@@ -10,9 +11,26 @@ use crate::http::Reply;
 use crate::http::cache_status::CacheStatus;
 
 /// 202: SQS has the request.
-pub(super) fn accepted(handle: &Handle, key: &IdempotencyKey) -> Reply {
-    let body = json!({"handle": handle.to_string(), "key": key.as_str(), "status_url": format!("{REQUESTS}{handle}")});
-    json_reply(202, &body)
+pub(super) fn accepted(sent: &SentHandle, key: &IdempotencyKey) -> Reply {
+    let (handle, status_url) = (sent.handle.to_string(), format!("{REQUESTS}{sent}"));
+    json_reply(202, &json!({"handle": handle, "key": key.as_str(), "status_url": status_url}))
+}
+
+/// The state of a request that has no record, as the rows of its page say.
+pub(super) fn computed(handle: &Handle, computed: RequestState, after: u64) -> Reply {
+    let mut body = computed.details();
+    let state = if computed == RequestState::Unknown { NO_RECORD } else { computed.as_str() };
+    for (name, value) in [
+        ("handle", json!(handle.to_string())),
+        ("state", json!(state)),
+        ("attempts", json!(0)),
+        ("error_class", Value::Null),
+        ("events", json!([])),
+        ("after", json!(after)),
+    ] {
+        body[name] = value;
+    }
+    json_reply(200, &body)
 }
 
 /// The request's state, and its events after the sequence number `after`.

@@ -29,9 +29,11 @@ fn row(status: ReqStatus, rejected_at_ms: Option<u64>) -> ReqRow {
 #[test]
 fn accepted_reply_has_the_status_url() {
     let key = IdempotencyKey::parse("order-4711").unwrap();
-    let reply = accepted(&Handle::Inval { key: key.clone() }, &key);
+    let sent = SentHandle { handle: Handle::Inval { key: key.clone() }, sent_ms: Some(5) };
+    let reply = accepted(&sent, &key);
     assert_eq!(reply.status, 202);
-    let expected = json!({"handle": "inval.order-4711", "key": "order-4711", "status_url": "/_everfresh/requests/inval.order-4711"});
+    let status_url = "/_everfresh/requests/inval.order-4711@5";
+    let expected = json!({"handle": "inval.order-4711", "key": "order-4711", "status_url": status_url});
     assert_eq!(json_body(&reply), expected);
 }
 
