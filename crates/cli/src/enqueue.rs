@@ -1,4 +1,4 @@
-//! `everfresh enqueue`: sends requests, and waits for their end if asked to.
+//! `everfresh enqueue`: sends requests, and with `--wait` waits for their end.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use crate::output::{self, OutputClosed, note};
 
 pub(crate) const USAGE: u8 = 2;
 
-/// An end that scripts tell from other failures.
+/// Why a command failed, as scripts see it in the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Failed,

@@ -9,7 +9,7 @@ import { start, stop } from './processes.mjs'
 const runFile = promisify(execFile)
 
 export class Everfresh {
-  /** Starts `dev` with no configuration beside the address of the app. */
+  /** Starts `dev` with no configuration but the address of the app. */
   static async start(binary, { origin, folder }) {
     const everfresh = new Everfresh()
     mkdirSync(folder, { recursive: true })

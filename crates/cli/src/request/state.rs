@@ -81,12 +81,12 @@ impl State {
                 Waiting::Queued { messages } => format!("{messages} messages are in the queues"),
             }),
             State::Computed(RequestState::Unknown) => {
-                Some("neither done nor in a queue: see `everfresh dlq list`, or ask again in a moment".to_owned())
+                Some("neither done nor in a queue: see `everfresh dlq list`, or try again in a moment".to_owned())
             }
         }
     }
 
-    /// Fields of a JSON object, beside `state`.
+    /// Fields of a JSON object, in addition to `state`.
     pub(crate) fn details(&self) -> Value {
         match self {
             State::Recorded(_) | State::NoRecord => json!({}),

@@ -43,8 +43,8 @@ impl Health {
         self.next_attempt_ms.filter(|until| *until > now_ms)
     }
 
-    /// The page's health after one more failure. The cooldown lasts for `at_least_ms` if the origin
-    /// asked for that; `jitter`, any number, adds up to a quarter to it.
+    /// The page's health after one more failure. The cooldown lasts for at least `at_least_ms`, the
+    /// origin's `Retry-After`; `jitter`, any number, adds up to a quarter to it.
     #[must_use]
     pub fn after_failure(self, now_ms: u64, at_least_ms: Option<u64>, jitter: u32) -> Self {
         let doublings = self.failures.min(20);

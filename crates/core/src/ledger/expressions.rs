@@ -130,7 +130,7 @@ pub(crate) const LEASE_HELD: &str = "lease_token = :token AND lease_expires_at >
 pub(crate) const LEASE_MINE: &str = "lease_token = :token";
 
 /// META is the version that lookup saw, and points where it pointed (I2): a foreign writer may move
-/// only the pointer and leave our version beside it. Never `revalidate_seconds`: an invalidation
+/// only the pointer and leave our version next to it. Never `revalidate_seconds`: an invalidation
 /// sets it to zero and publishes nothing.
 pub(crate) fn meta_is(has_version: bool, has_pointer: bool) -> String {
     let version = if has_version { "#version = :seen_version".to_owned() } else { none("#version") };

@@ -191,12 +191,12 @@ pub(crate) fn points_at(item: &Item) -> Option<&str> {
 /// describe that version. A pointer to no row, or to one that cannot be read, is a page without a
 /// body, long out of date: readers enqueue a regeneration, and its commit replaces the pointer.
 pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, RowError> {
-    let beside = Reader(meta);
+    let pointer = Reader(meta);
     let pointed = match version {
         None => Meta::default(),
         Some(version) => {
             let mut row = version.clone();
-            let life = beside.number(name::REVALIDATE_SECONDS)?;
+            let life = pointer.number(name::REVALIDATE_SECONDS)?;
             if let Some(life) = life.filter(|life| *life == 0 || !row.contains_key(name::REVALIDATE_SECONDS)) {
                 row.insert(name::REVALIDATE_SECONDS.to_owned(), n(life));
             }
@@ -209,8 +209,8 @@ pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, 
     };
     Ok(Meta {
         // Ours, from before the pointer was moved.
-        version: beside.parsed(name::VERSION, |text| text.parse().ok())?,
-        current_sk: beside.text(name::CURRENT_SK)?,
+        version: pointer.parsed(name::VERSION, |text| text.parse().ok())?,
+        current_sk: pointer.text(name::CURRENT_SK)?,
         pointer: true,
         ..pointed
     })
