@@ -83,6 +83,8 @@ pub(crate) enum Command {
     Preview(PreviewCommand),
     /// Show queues, table and bucket of the running `dev` or of a stack
     Status,
+    /// Check permissions, settings, clock and versions of a deployment; say what to do
+    Doctor,
     /// Inspect the dead-letter queue, send its messages again or delete them
     #[command(subcommand)]
     Dlq(DlqCommand),
