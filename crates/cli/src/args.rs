@@ -90,6 +90,14 @@ pub(crate) enum Command {
     Dlq(DlqCommand),
     /// Request pages ahead of their first reader, once per deployment
     Prewarm(prewarm::PrewarmArgs),
+    /// Print a completion script for a shell
+    Completion(CompletionArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompletionArgs {
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, ClapArgs)]
