@@ -155,6 +155,10 @@ pub(crate) struct EnqueueArgs {
     /// End the cooldown of a page that failed, so that it is rendered at once
     #[arg(long, conflicts_with = "tag")]
     pub(crate) force: bool,
+
+    /// Show what would be enqueued, and enqueue nothing
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -184,7 +188,7 @@ pub(crate) enum PageCommand {
     Pin(ChangeArgs),
     /// Let a page be regenerated again, and request it
     Unpin(ChangeArgs),
-    /// Make pages stale: by path, by prefix or by tag
+    /// Make pages stale, or with --hard expired: by path, by prefix or by tag
     Invalidate(InvalidateArgs),
     /// Take pages down: they are answered with 410 until they are unpinned
     Purge(PurgeArgs),
@@ -285,6 +289,11 @@ pub(crate) struct InvalidateArgs {
     #[arg(long)]
     pub(crate) tag: Option<String>,
 
+    /// Readers wait for the next render, and do not get what is published meanwhile. At the end of
+    /// the wait they do, if no render has succeeded
+    #[arg(long)]
+    pub(crate) hard: bool,
+
     /// Tenant of the pages; optional if the configuration has only one
     #[arg(long)]
     pub(crate) tenant: Option<String>,
@@ -297,12 +306,16 @@ pub(crate) struct InvalidateArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PurgeArgs {
     /// Path of one page
-    #[arg(required_unless_present = "prefix", conflicts_with = "prefix")]
+    #[arg(required_unless_present_any = ["prefix", "tag"], conflicts_with_all = ["prefix", "tag"])]
     pub(crate) path: Option<String>,
 
     /// Every published page at and below this path
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tag")]
     pub(crate) prefix: Option<String>,
+
+    /// Every published page that carries this tag
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
 
     /// Tenant of the pages; optional if the configuration has only one
     #[arg(long)]
@@ -315,8 +328,12 @@ pub(crate) struct PurgeArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainArgs {
-    /// URL as a reader requests it; without a host, a path of the only tenant
+    /// URL as a reader requests it, or a path of the tenant
     pub(crate) url: String,
+
+    /// Tenant of a URL without a host; optional if the configuration has only one
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

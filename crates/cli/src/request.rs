@@ -1,7 +1,7 @@
 //! `everfresh request`: state, events and records of requests.
 
 mod args;
-mod records;
+pub(crate) mod records;
 pub(crate) mod state;
 mod tail;
 
