@@ -381,8 +381,12 @@ pub(crate) enum RequestCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RequestArgs {
-    /// Handle printed by `enqueue`
+    /// Handle printed by `enqueue`, or the path of a page: the request that was handled last
     pub(crate) handle: String,
+
+    /// Path of the handle's page. Needed only in a table with raw keys
+    #[arg(long, value_name = "PATH")]
+    pub(crate) page: Option<String>,
 
     /// Tenant of the request; optional if the configuration has only one
     #[arg(long)]

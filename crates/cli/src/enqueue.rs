@@ -71,7 +71,12 @@ pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Resul
     let (mut enqueued, failed) = send(&target, &messages, names, accepted).await;
     if !as_json {
         for one in &enqueued {
-            say!("enqueued: everfresh request show {}{hint}", one.sent)?;
+            // A handle leads to no row of such a table.
+            let page = match target.layout.raw_keys && one.resolved.is_some() {
+                true => format!(" --page {}", one.named),
+                false => String::new(),
+            };
+            say!("enqueued: everfresh request show {}{page}{hint}", one.sent)?;
         }
     }
     if args.wait {
