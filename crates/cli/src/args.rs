@@ -26,6 +26,7 @@ Every command except `dev` and `config` uses the running `dev`, and AWS only wit
   everfresh page show /products/1      show the published version, its freshness and its lease
   everfresh status --stack shop        show the queues of the deployed stack `shop`
   everfresh dlq list                   show the messages that were rejected
+  everfresh doctor                     check permissions, settings and versions, and say what to do
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 busy or not finished in time. With --json an error is {\"error\": \"…\"} on standard output, with the same code.";
 

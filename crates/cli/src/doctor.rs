@@ -116,10 +116,15 @@ fn clock(target: &Target, report: &mut Report) {
     };
     let offset_ms = everfresh_core::clock::Clock::system().now_ms().cast_signed() - time.now_ms().cast_signed();
     let shown = format!("this machine is {offset_ms} ms (± {error_ms} ms) ahead of the service");
-    match offset_ms.unsigned_abs().saturating_sub(error_ms) > target.epsilon_ms {
+    match is_off(offset_ms, error_ms, target.epsilon_ms) {
         false => report.ok("clock", shown),
         true => report.warn("clock", shown, "synchronise this machine's clock, for example with chrony"),
     }
+}
+
+/// Whether the clock is off by more than ε for certain.
+fn is_off(offset_ms: i64, error_ms: u64, epsilon_ms: u64) -> bool {
+    offset_ms.unsigned_abs().saturating_sub(error_ms) > epsilon_ms
 }
 
 fn print(target: &Target, report: &Report, as_json: bool) -> anyhow::Result<()> {
@@ -143,4 +148,26 @@ fn print(target: &Target, report: &Report, as_json: bool) -> anyhow::Result<()> 
         say!("{level:<4}  {name:<28}  {found}{next}")?;
     }
     say!("{} checks, {warned} warnings, {failed} failures", report.0.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_is_off_beyond_epsilon_and_the_error_of_the_estimate() {
+        for (offset_ms, off) in [(0, false), (2_500, false), (2_501, true), (-2_500, false), (-2_501, true)] {
+            assert_eq!(is_off(offset_ms, 500, 2_000), off, "{offset_ms}");
+        }
+        assert!(!is_off(0, u64::MAX, 2_000));
+    }
+
+    #[test]
+    fn timeouts_that_do_not_fit_fail_with_their_variables() {
+        let mut report = Report::default();
+        ladder(&Ladder::default(), &mut report);
+        ladder(&Ladder { visibility_ms: 1_000, ..Ladder::default() }, &mut report);
+        assert_eq!((report.count(Level::Ok), report.count(Level::Fail)), (1, 1));
+        assert!(report.0[1].found.contains("EVERFRESH_VISIBILITY_MS (1000)"), "{report:?}");
+    }
 }

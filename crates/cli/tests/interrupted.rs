@@ -95,7 +95,7 @@ fn add_orphans(folder: &std::path::Path, count: u64) {
 
 #[test]
 fn killed_sweep_goes_on_where_it_was() {
-    const ORPHANS: u64 = 2_500;
+    const ORPHANS: u64 = 1_600;
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     eventually(&dev.data, &["page", "show", "/about"], |page| page["published"]["status"] == 200);

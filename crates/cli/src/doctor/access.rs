@@ -9,6 +9,7 @@ use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use everfresh_enqueue::explain;
 
 use super::Report;
+use super::store::LISTING;
 use crate::target::Target;
 
 /// No row has this key, and no object.
@@ -31,6 +32,10 @@ async fn dynamodb(target: &Target, report: &mut Report) {
     let query = client.query().table_name(table).key_condition_expression("pk = :pk");
     let query = query.expression_attribute_values(":pk", text());
     allowed("dynamodb:Query", query.send().await, &[], report);
+    // An index has an ARN of its own. That it exists is another check.
+    let query = client.query().table_name(table).index_name(LISTING).key_condition_expression("tenant = :tenant");
+    let query = query.expression_attribute_values(":tenant", text());
+    allowed("dynamodb:Query index", query.send().await, &["ValidationException"], report);
     let key = HashMap::from([("pk".to_owned(), text()), ("sk".to_owned(), text())]);
     let batch = KeysAndAttributes::builder().keys(key).build();
     if let Ok(batch) = batch {

@@ -10,7 +10,7 @@ use everfresh_enqueue::explain;
 use super::Report;
 use crate::target::Target;
 
-const LISTING: &str = "listing";
+pub(super) const LISTING: &str = "listing";
 
 pub(super) async fn table(target: &Target, report: &mut Report) {
     let table = &target.stack.table;
