@@ -53,6 +53,11 @@ pub(crate) fn unfinished(text: impl Into<String>) -> anyhow::Error {
     Ended { exit: Exit::Unfinished, text: text.into(), has_printed: false }.into()
 }
 
+/// Whether this is how the command ended.
+pub(crate) fn is(error: &anyhow::Error, exit: Exit) -> bool {
+    error.downcast_ref::<Ended>().is_some_and(|ended| ended.exit == exit)
+}
+
 /// For a command that has printed its result: only the exit code and the line on standard error are
 /// left.
 pub(crate) fn after_result(exit: Exit, text: impl Into<String>) -> anyhow::Error {

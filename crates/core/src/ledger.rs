@@ -30,6 +30,7 @@ pub(crate) mod expressions;
 mod fail;
 mod inspect;
 mod invalidate;
+mod invalidate_hard;
 mod lookup;
 mod meta_condition;
 mod nonce;

@@ -16,6 +16,9 @@ pub struct Health {
     pub wanted_at_ms: Option<u64>,
     /// When the page was last invalidated by path.
     pub path_watermark_ms: Option<u64>,
+    /// When it was last invalidated hard by path: an older version is expired, not only stale. Never
+    /// above `path_watermark_ms`.
+    pub path_hard_ms: Option<u64>,
     /// The last of the failures, until a success.
     pub last_failure: Option<LastFailure>,
 }
@@ -96,6 +99,7 @@ mod tests {
                 pinned_at_ms: Some(1),
                 wanted_at_ms: Some(2),
                 path_watermark_ms: Some(3),
+                path_hard_ms: Some(3),
                 next_attempt_ms: None,
                 last_failure: None,
             };

@@ -11,6 +11,7 @@ use super::expressions::name;
 use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::Digest;
 use crate::domain::health::{Health, LastFailure};
+use crate::domain::invalidations::Watermark;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::{LockRow, Meta, PendingNotification, ReqRow, ReqStatus, VersionRow};
 use crate::domain::request_events::Event;
@@ -281,6 +282,7 @@ pub(crate) fn health(item: &Item) -> Result<Health, RowError> {
         pinned_at_ms: row.number(name::PINNED_AT_MS)?,
         wanted_at_ms: row.number(name::WANTED_AT_MS)?,
         path_watermark_ms: row.number(name::PATH_WATERMARK_MS)?,
+        path_hard_ms: row.number(name::PATH_HARD_MS)?,
         last_failure: last_failure(&row)?,
     })
 }
@@ -380,7 +382,8 @@ pub(crate) fn version(item: &Item) -> Result<VersionRow, RowError> {
     })
 }
 
-pub(crate) fn watermark(item: &Item) -> Result<u64, RowError> {
+pub(crate) fn watermark(item: &Item) -> Result<Watermark, RowError> {
     let row = Reader(item);
-    row.needed(name::WATERMARK_MS, row.number(name::WATERMARK_MS)?)
+    let at_ms = row.needed(name::WATERMARK_MS, row.number(name::WATERMARK_MS)?)?;
+    Ok(Watermark { at_ms, hard_ms: row.number(name::HARD_MS)? })
 }
