@@ -37,12 +37,10 @@ impl Entries {
         entry.last_served.filter(|served| served.may_stand_in_for(&published))
     }
 
-    /// Whether an eventually consistent read cannot be ordered against what is in memory: one of
-    /// the two is a foreign row, which has no version.
+    /// Whether an eventually consistent read cannot be ordered against what is in memory.
     pub(super) fn must_be_confirmed(&self, page: &PageKey, snapshot: &PageSnapshot) -> bool {
         let Some(before) = self.snapshot(page).and_then(|before| before.meta) else { return false };
-        let Some(read) = &snapshot.meta else { return false };
-        (before.version.is_none() || read.version.is_none()) && Seen::of(Some(&before)) != Seen::of(Some(read))
+        snapshot.meta.as_deref().is_some_and(|read| are_unordered(&before, read))
     }
 
     /// Returns how often the version has been served; zero if the page is not cached. A body that
@@ -88,6 +86,13 @@ impl Entries {
     }
 }
 
+/// Whether two rows differ and no version says which one is newer: a foreign row has none, and a
+/// foreign writer that moves only the pointer leaves ours as it is.
+fn are_unordered(one: &Meta, other: &Meta) -> bool {
+    let ordered = one.version.is_some() && other.version.is_some() && one.version != other.version;
+    !ordered && Seen::of(Some(one)) != Seen::of(Some(other))
+}
+
 /// DynamoDB's replicas are behind each other for a moment only. After that, an older version than
 /// the one in memory is the published one: a table was restored, or a row expired.
 const REPLICA_LAG_MS: u64 = 60_000;
@@ -110,4 +115,34 @@ fn weight(entry: &Entry) -> usize {
     };
     let both = entry.snapshot.meta.iter().chain(&entry.last_served);
     512 + both.map(meta).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use everfresh_core::domain::version::Version;
+
+    use super::*;
+
+    #[test]
+    fn rows_without_an_order_of_versions_are_unordered() {
+        let of = |version: Option<u64>, pointer: Option<&str>| Meta {
+            s3_key: "acme/key".to_owned(),
+            version: version.map(|ms| Version::next(ms, None, None, 1)),
+            current_sk: pointer.map(str::to_owned),
+            pointer: pointer.is_some(),
+            ..Meta::default()
+        };
+        let tombstone = Meta { tombstone: true, ..of(Some(7), None) };
+        for (one, other, unordered) in [
+            (of(Some(7), None), of(Some(8), None), false),
+            (of(Some(7), None), of(Some(7), None), false),
+            (of(None, None), of(Some(8), None), true),
+            (of(None, Some("VER#a")), of(None, Some("VER#b")), true),
+            // A foreign writer has moved the pointer of a purged page.
+            (of(Some(7), Some("VER#a")), tombstone, true),
+        ] {
+            assert_eq!(are_unordered(&one, &other), unordered, "{one:?} {other:?}");
+            assert_eq!(are_unordered(&other, &one), unordered, "{one:?} {other:?}");
+        }
+    }
 }
