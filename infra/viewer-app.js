@@ -1,5 +1,6 @@
 // Viewer request of the paths that always go to the app origin.
 const PREVIEW_COOKIE = '${PreviewCookie}';
+const SECRET_HEADERS = '${SecretHeaders}'.split(',');
 
 // The same as in viewer-page.js.
 const NEVER_FORWARDED = /^(?!x-middleware-prefetch$)(cf-connecting-ip|client-ip|fastly-client-ip|forwarded|proxy|proxy-.*|true-client-ip|x-amz-.*|x-amzn-.*|x-client-ip|x-cluster-client-ip|x-everfresh-.*|x-forwarded.*|x-host|x-http-method|x-http-method-override|x-invoke-.*|x-method-override|x-middleware-.*|x-original-.*|x-prerender-.*|x-real-ip|x-rewrite-.*)$/;
@@ -8,7 +9,8 @@ function handler(event) {
     const request = event.request;
     const headers = request.headers;
     Object.keys(headers).forEach((name) => {
-        if (NEVER_FORWARDED.test(name.replace(/_/g, '-'))) delete headers[name];
+        const dashed = name.replace(/_/g, '-');
+        if (NEVER_FORWARDED.test(dashed) || SECRET_HEADERS.indexOf(dashed) >= 0) delete headers[name];
     });
     delete request.cookies[PREVIEW_COOKIE];
     // Part of the cache key of assets.

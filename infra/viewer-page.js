@@ -6,6 +6,8 @@ const HAS_APP = '${AppOrigin}' !== '';
 const SENDS_SITE_HOST = '${AppOriginHost}' === 'site';
 const PASS_WHEN = '${PassWhen}'.split(',');
 const PREVIEW_COOKIE = '${PreviewCookie}';
+// Headers by which the app recognises Everfresh: no client may send them.
+const SECRET_HEADERS = '${SecretHeaders}'.split(',');
 
 // A client's own values would be taken for those of Everfresh, of CloudFront or of a framework.
 // CloudFront adds x-forwarded-for itself, and hides x-forwarded-proto and x-real-ip from functions.
@@ -21,7 +23,9 @@ function handler(event) {
     const headers = request.headers;
     const signed = isSigned(request.uri);
     Object.keys(headers).forEach((name) => {
-        if (NEVER_FORWARDED.test(name.replace(/_/g, '-')) && !(signed && SIGNED.test(name))) delete headers[name];
+        const dashed = name.replace(/_/g, '-');
+        const removed = NEVER_FORWARDED.test(dashed) || SECRET_HEADERS.indexOf(dashed) >= 0;
+        if (removed && !(signed && SIGNED.test(name))) delete headers[name];
     });
     // The serving function receives its own URL as Host.
     const host = headers.host.value;

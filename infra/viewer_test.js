@@ -7,7 +7,7 @@ const { join } = require('node:path');
 const test = require('node:test');
 const { run } = require('./viewer_harness.js');
 
-const DEFAULTS = { AppOrigin: 'app.example.com', AppOriginHost: 'site', PassWhen: 'rsc,next-action', PreviewCookie: 'everfresh-preview' };
+const DEFAULTS = { AppOrigin: 'app.example.com', AppOriginHost: 'origin', PassWhen: 'rsc,next-action', SecretHeaders: '', PreviewCookie: 'everfresh-preview' };
 
 function code(file, values) {
     const text = readFileSync(join(__dirname, file), 'utf8');
@@ -55,6 +55,17 @@ test('hostile headers are removed from every request', () => {
     }
 });
 
+test('configured secret headers are removed from every request', () => {
+    const given = { 'x-origin-verify': 'hostile', 'x-shop_token': 'hostile', 'x-origin-verify-2': 'kept', accept: 'text/html' };
+    for (const request of [{}, { method: 'POST' }, { headers: { rsc: '1' } }, { uri: '/_everfresh/revalidate', method: 'POST' }]) {
+        for (const send of [page, app]) {
+            const { headers } = send({ ...request, headers: { ...given, ...request.headers }, SecretHeaders: 'x-origin-verify,x-shop-token' });
+            assert.deepEqual(hostile(headers), [], JSON.stringify(request));
+            assert.equal(headers['x-origin-verify-2'], 'kept');
+        }
+    }
+});
+
 test('both functions remove the same headers', () => {
     const [one, other] = ['viewer-page.js', 'viewer-app.js'].map((file) => code(file).match(/^const NEVER_FORWARDED = .*$/m)[0]);
     assert.equal(one, other);
@@ -63,7 +74,7 @@ test('both functions remove the same headers', () => {
 test('methods other than GET and HEAD go to the app', () => {
     for (const method of ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
         const { headers, origin } = page({ method, headers: { 'if-match': '"1"' } });
-        assert.deepEqual(origin, { id: 'app', hostHeader: 'www.example.com' });
+        assert.deepEqual(origin, { id: 'app' });
         assert.equal(headers['x-everfresh-pass'], 'id-1');
         assert.equal(headers['x-forwarded-host'], 'www.example.com');
         assert.equal(headers['if-match'], '"1"');
@@ -102,9 +113,9 @@ test('without app origin other methods get 405', () => {
     }
 });
 
-test('the app receives its own host if so configured, else the site\'s', () => {
-    assert.deepEqual(page({ method: 'POST', AppOriginHost: 'origin' }).origin, { id: 'app' });
-    const { origin, headers } = page({ method: 'POST', headers: { host: 'www.example.com:443' } });
+test('the app receives its own host, or the site\'s if so configured', () => {
+    assert.deepEqual(page({ method: 'POST' }).origin, { id: 'app' });
+    const { origin, headers } = page({ method: 'POST', AppOriginHost: 'site', headers: { host: 'www.example.com:443' } });
     assert.equal(origin.hostHeader, 'www.example.com');
     assert.equal(headers['x-forwarded-host'], 'www.example.com:443');
 });

@@ -46,8 +46,8 @@ def assets(stack):
         for outcome in (one, two, cors, older):
             if outcome.origin != "app" or outcome.cookies or "authorization" in outcome.headers or "Set-Cookie" not in outcome.removed:
                 yield f"{path}: comes from elsewhere, or with a visitor's cookies or Authorization"
-            if outcome.headers["host"] != "www.example.com":
-                yield f"{path}: the app does not receive the site's host"
+            if outcome.headers["host"] != "app.example.net":
+                yield f"{path}: the app does not receive its own host"
         if (preflight.origin, preflight.key) != ("app", None) or "access-control-request-method" not in preflight.headers:
             yield f"{path}: a preflight request is not answered by the app"
 

@@ -41,6 +41,7 @@ SAMPLES = {
         ["x-from-cdn", "x-from-cdn:short", "x-from-cdn:0123456789:abcdef", ":0123456789abcdef", "x from:0123456789abcdef"],
     ),
     "PassWhen": (["rsc", "rsc,next-action"], ["RSC", "rsc, next-action", "rsc,", "a'b", "a${b}", "'"]),
+    "SecretHeaders": (["x-shop", "x-shop,x-origin-verify"], ["X-Shop", "x-shop, x-b", "x-shop,", "x_shop", "a'b", "a${b}", "'"]),
     "PassPaths": (["/api/*", "/1,/2,/3,/4,/5"], ["api", "/1,/2,/3,/4,/5,/6", "/1,", "/a b", "/1,2"]),
     "AssetPaths": (["/static/*.js"], ["static", "/1,/2,/3,/4,/5,/6"]),
 }  # fmt: skip
@@ -67,6 +68,7 @@ SAMPLES = {
     put("main Parameters AppOrigin AllowedPattern", "^$|^[^:]+$"),
     put("main Parameters AppOriginHeader AllowedPattern", "^$|^.+:.+$"),
     put("main Parameters PassWhen AllowedPattern", "^$|^[^,]+(,[^,]+)*$"),
+    put("main Parameters SecretHeaders AllowedPattern", "^$|^[^,]+(,[^,]+)*$"),
     put("main Parameters PassPaths AllowedPattern", "^$|^/.*$"),
     put("main Parameters AssetPaths AllowedPattern", "^$|^/.*$"),
     put("main Parameters ReaderWait Default", 60),

@@ -5,7 +5,7 @@ import itertools
 import re
 
 from edge import SIGNATURE, Edge, Request
-from policy.rule import ALL_ON, PROPERTIES, RESOURCES, drop, edit, put, rule
+from policy.rule import ALL_ON, PROPERTIES, RESOURCES, drop, edit, put, rewrite, rule
 from reading import ROOT
 
 APP = "cdn Resources Distribution Properties DistributionConfig Origins 1 Fn::If 1"
@@ -14,7 +14,10 @@ PAGE_CODE, APP_CODE = (f"cdn Resources {name} Properties FunctionCode Fn::Sub" f
 PAGE_KEY = "cdn Resources PageCachePolicy Properties CachePolicyConfig ParametersInCacheKeyAndForwardedToOrigin"
 ALL_VIEWER = "216adef6-5c7f-47e4-b989-5492eafa07d3"
 
-SITE = {"AppOrigin": "app.example.net:8443", "AppOriginHeader": "x-from-cdn:0123456789abcdef", "PreviewKeys": ALL_ON["PreviewKeys"]}
+SITE = {
+    "AppOrigin": "app.example.net:8443", "AppOriginHeader": "x-from-cdn:0123456789abcdef", "PreviewKeys": ALL_ON["PreviewKeys"],
+    "SecretHeaders": "x-shop-token,x-origin-verify",
+}  # fmt: skip
 PATHS = {"PassPaths": "/api/*,/_next/image", "AssetPaths": "/_next/static/*,/img/*.png"}
 # What one visitor sends, and another does not.
 PERSONAL = {"user-agent": "Browser", "accept-language": "de", "referer": "https://www.example.com/", "x-csrftoken": "token"}
@@ -25,7 +28,7 @@ FORGED = {
     for name in (
         "x-everfresh-host x-everfresh-pass x-everfresh-preview x-everfresh-signature x-amz-date x-amz-content-sha256 "
         "x-forwarded-for x-forwarded-host x-forwarded-proto x-original-url x-rewrite-url x-middleware-subrequest "
-        "x_forwarded_host x-from-cdn"
+        "x_forwarded_host x-from-cdn x-shop-token x-origin_verify"
     ).split()
 } | {name.replace(".*", "forged"): "forged" for name in NEVER_FORWARDED}
 VALIDATORS = {"if-none-match": '"etag of the page"', "range": "bytes=0-99"}
@@ -46,7 +49,7 @@ def forged(outcome):
     edit(PAGE_CODE, "event.context.requestId", "'1'"),
     edit(PAGE_CODE, "!headers.authorization", "true"),
     edit(PAGE_CODE, "!PASS_WHEN.some((name) => headers[name])", "true"),
-    edit(PAGE_CODE, "cf.selectRequestOriginById('app', {", "cf.selectRequestOriginById('serve', {"),
+    edit(PAGE_CODE, "cf.selectRequestOriginById('app');", "cf.selectRequestOriginById('serve');"),
     edit(PAGE_CODE, "if (reads && !headers.authorization", "if (request.method !== 'DELETE' && !headers.authorization"),
     edit(PAGE_CODE, "headers['x-everfresh-pass'] = {", "headers['x-everfresh-other'] = {"),
     edit(PAGE_CODE, "    if (signed) return request;\n", "    headers['x-everfresh-pass'] = { value: event.context.requestId };\n"),
@@ -160,6 +163,9 @@ def login(stack):
     ],
     edit(PAGE_CODE, ".replace(/_/g, '-')", ""),
     edit(APP_CODE, ".replace(/_/g, '-')", ""),
+    edit(PAGE_CODE, " || SECRET_HEADERS.indexOf(dashed) >= 0", ""),
+    edit(APP_CODE, " || SECRET_HEADERS.indexOf(dashed) >= 0", ""),
+    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters SecretHeaders", ""),
     edit(PAGE_CODE, "    headers['x-everfresh-host'] = { value: host };\n", ""),
     edit(PAGE_CODE, "if (reads) CONDITIONAL", "if (!reads) CONDITIONAL"),
     edit(PAGE_CODE, "delete request.cookies[PREVIEW_COOKIE];", ""),
@@ -203,3 +209,37 @@ def forgeries(stack):
         yield "the preview cookie reaches the app"
     if "everfresh-preview" not in page.cookies or page.key == plain.key:
         yield "a preview has no cookie, or shares the cache key of the page"
+
+
+FRAGMENTS = "crates/core/src/domain/fragment_headers.rs"
+SENT_HOST = "crates/core/src/config/http_origin.rs"
+
+
+def in_code(stack, file, pattern):
+    """What a pattern's group captures in a Rust source."""
+    found = re.search(pattern, stack.sources[file], re.DOTALL)
+    return found[1] if found else ""
+
+
+@rule(
+    "CloudFront passes the requests that the serving function passes, and the app sees one Host",
+    put("main Parameters PassWhen Default", "rsc"),
+    put("main Parameters AppOriginHost Default", "site"),
+    put("cdn Parameters AppOriginHost Default", "site"),
+    put(f"{RESOURCES} Cdn {PROPERTIES} Parameters AppOriginHost", "site"),
+    rewrite(FRAGMENTS, '"rsc",', '"rsc",\n    "x-new",'),
+    rewrite(SENT_HOST, "#[default]\n    Origin,", "Origin,"),
+)
+def agreement(stack):
+    listed = re.findall(r'"([a-z-]+)"', in_code(stack, FRAGMENTS, r"FRAGMENT_HEADERS[^=]*= \[(.*?)\];"))
+    default = stack.templates["main"]["Parameters"]["PassWhen"]["Default"].split(",")
+    if not listed or sorted(listed) != sorted(default):
+        yield f"PassWhen and FRAGMENT_HEADERS differ in {', '.join(sorted({*listed} ^ {*default}))}"
+    chosen = in_code(stack, SENT_HOST, r"enum SentHost \{.*?#\[default\]\s*(\w+)")
+    defaults = {name: stack.templates[name]["Parameters"]["AppOriginHost"]["Default"] for name in ("main", "cdn")}
+    for name, default in defaults.items():
+        if {"Origin": "origin", "Public": "site"}.get(chosen) != default:
+            yield f"{name}: the distribution sends another Host than the serving function and the worker"
+    [posted] = Edge(stack.site(**SITE, **PATHS)).send(visitor("one", method="POST"))
+    if (posted.headers["host"] == "app.example.net") != (chosen == "Origin"):
+        yield "the app receives another Host from the distribution than from the serving function and the worker"

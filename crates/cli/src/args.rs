@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::dlq::DlqCommand;
+use crate::withdrawals::WithdrawalsCommand;
 use crate::{prewarm, request};
 
 /// Operates Everfresh, which keeps rendered pages fresh, on AWS or on this machine.
@@ -71,6 +72,9 @@ pub(crate) enum Command {
     Pause(PauseArgs),
     /// End a pause
     Resume(PauseArgs),
+    /// Change how many pages the origin may take down
+    #[command(subcommand)]
+    Withdrawals(WithdrawalsCommand),
     /// Remove superseded versions, orphaned objects and expired pages
     Sweep(SweepArgs),
     /// Inspect a request

@@ -22,6 +22,7 @@ mod settings;
 mod status;
 mod sweep;
 mod target;
+mod withdrawals;
 mod words;
 
 use std::process::ExitCode;
@@ -81,6 +82,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         Command::Lease(command) => lease::run(command, target).await,
         Command::Pause(pause) => pause::pause(&pause, target).await,
         Command::Resume(pause) => pause::resume(&pause, target).await,
+        Command::Withdrawals(command) => withdrawals::run(command, target).await,
         Command::Sweep(args) => sweep::run(&args, target).await,
         Command::Request(RequestCommand::Show(request)) => request::show(request, target).await,
         Command::Config(ConfigCommand::Check) => config::check(target),

@@ -63,7 +63,9 @@ impl Settings {
         let serving = Serving::read(|variable| match variable {
             FUNCTION_TIMEOUT => None,
             // One visitor, who may open every page of a site.
-            "EVERFRESH_ENQUEUES_PER_MINUTE" => get(variable).or_else(|| Some("6000".to_owned())),
+            "EVERFRESH_ENQUEUES_PER_MINUTE" | "EVERFRESH_FIRST_RENDERS_PER_MINUTE" => {
+                get(variable).or_else(|| Some("6000".to_owned()))
+            }
             "EVERFRESH_DEBUG_HEADER" => get(variable).or_else(|| Some("true".to_owned())),
             _ => placeholder(variable).or_else(|| get(variable)),
         })?;

@@ -40,6 +40,7 @@ mod retention;
 pub(crate) mod rows;
 mod settle;
 mod transaction;
+mod withdrawals;
 
 pub use self::acquire::{Acquire, Renewal};
 pub use self::claim::{Claim, ClaimOutcome, ClaimTerms};
@@ -56,6 +57,7 @@ pub use self::operator::Operation;
 pub use self::retention::{PageRows, PartitionLease};
 pub use self::rows::RowError;
 pub use self::settle::Settled;
+pub use self::withdrawals::MAX_ALLOWED_MS;
 use crate::aws_time::AwsTime;
 use crate::clients::Clients;
 use crate::domain::page_key::{KeyLayout, PageKey};

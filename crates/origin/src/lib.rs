@@ -96,7 +96,8 @@
 //!
 //! | | Limit |
 //! |---|---|
-//! | requests at a time, of one tenant to one origin | `render = { http = …, concurrency = 50 }`; others wait within their time |
+//! | requests at a time, of one tenant to one origin | `render = { http = …, concurrency = 50 }`; others wait within their time. A pass counts until the head of its response, so streams do not count |
+//! | passes at a time, of one path | a quarter of those |
 //! | connecting to an origin that fails five times in a row | not for a second, doubling to 30, then one attempt; meanwhile requests fail at once. A status is no failure |
 //! | connecting, with DNS and TLS | [`OriginTimeouts::connect`] |
 //! | head of the response | [`OriginTimeouts::head`], 64 KiB, 100 headers |

@@ -114,7 +114,9 @@ impl Origins {
         let key = PoolKey { tenant: request.tenant.clone(), origin: origin.clone() };
         let prepared = Prepared::pass(origin, request)?;
         let exchange = async {
-            let (response, connection, slot) = self.send(key, &prepared, deadline).await?;
+            let (response, connection, mut slot) = self.send(key, &prepared, deadline).await?;
+            // The body may be an event stream, which does not end.
+            slot.permit = None;
             Ok((PassHead::of(response, prepared.upgrade).await?, connection, slot))
         };
         let (head, connection, slot) = before(deadline, exchange).await?;
@@ -132,8 +134,8 @@ impl Origins {
         deadline: Instant,
     ) -> Result<(Response<Incoming>, Connection, PoolSlot), RenderFailure> {
         let limits = self.limits.of(&key);
-        let permit = limits.enter(&key).await?;
-        let slot = PoolSlot { pool: self.pool.clone(), key, permit };
+        let permit = limits.enter(&key, prepared.shared_path()).await?;
+        let slot = PoolSlot { pool: self.pool.clone(), key, permit: Some(permit) };
         let mut request = prepared.request();
         while let Some(mut pooled) = prepared.may_reuse().then(|| self.pool.take(&slot.key)).flatten() {
             match self.head(&mut pooled, request).await? {

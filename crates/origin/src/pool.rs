@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use everfresh_core::config::HttpOrigin;
 use everfresh_core::domain::page_key::Tenant;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection::Connection;
+use crate::limits::Permit;
 
 /// Shorter than the idle timeout of common servers, of which the shortest is five seconds: a
 /// request that crosses the close of its connection is a failed attempt.
@@ -28,8 +28,8 @@ pub(crate) struct PoolKey {
 pub(crate) struct PoolSlot {
     pub(crate) pool: Arc<Pool>,
     pub(crate) key: PoolKey,
-    /// Held until the end of the exchange.
-    pub(crate) permit: OwnedSemaphorePermit,
+    /// Held until the end of a fetch, and until the head of a pass.
+    pub(crate) permit: Option<Permit>,
 }
 
 impl PoolSlot {

@@ -29,6 +29,9 @@ pub(crate) struct Prepared {
     target: Uri,
     headers: HeaderMap,
     body: Bytes,
+    /// On behalf of a visitor. Any number of visitors may request one path at a time; of a page
+    /// there is one fetch.
+    is_pass: bool,
     /// The connection may change its protocol.
     pub(crate) upgrade: bool,
 }
@@ -82,7 +85,7 @@ impl Prepared {
             prepared.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             prepared.upgrade = true;
         }
-        Ok(Self { method: request.method, body: request.body, ..prepared })
+        Ok(Self { method: request.method, body: request.body, is_pass: true, ..prepared })
     }
 
     fn new(origin: &HttpOrigin, target: &str, site: Site<'_>, mut headers: HeaderMap) -> Result<Self, RenderFailure> {
@@ -104,12 +107,25 @@ impl Prepared {
         if !origin.keep_alive {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(Self { origin: uri, method: Method::GET, target, headers, body: Bytes::new(), upgrade: false })
+        Ok(Self {
+            origin: uri,
+            method: Method::GET,
+            target,
+            headers,
+            body: Bytes::new(),
+            is_pass: false,
+            upgrade: false,
+        })
     }
 
     /// Scheme, host and port.
     pub(crate) fn origin(&self) -> &Uri {
         &self.origin
+    }
+
+    /// The path whose share of the origin's permits a pass uses.
+    pub(crate) fn shared_path(&self) -> Option<&str> {
+        self.is_pass.then(|| self.target.path())
     }
 
     /// Whether the request may go on a pooled connection. The origin may be closing that one: such

@@ -55,26 +55,75 @@ async fn no_more_requests_run_than_configured() {
 }
 
 #[tokio::test]
-async fn unread_response_keeps_its_place_until_it_is_dropped() {
+async fn silent_fetch_keeps_its_place_and_other_tenants_have_theirs() {
     let server = Server::start(|mut talk| async move {
         talk.request().await?;
-        talk.send("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello").await?;
         talk.fall_silent().await
     })
     .await;
     let (origins, url) = (origins(), limited(&server, 1));
-    let mut held = origins.pass(&url, visit()).await.unwrap();
-    held.body.frame().await.unwrap().unwrap();
-    let full = origins.pass(&url, PassRequest { time: SHORT, ..visit() }).await.unwrap_err();
-    assert!(matches!(full, RenderFailure::TimedOut), "{full:?}");
-    let full = origins.fetch(&url, OriginRequest { time: SHORT, ..page() }).await.unwrap_err();
-    assert!(matches!(full, RenderFailure::TimedOut), "{full:?}");
-    assert_eq!(server.requests().len(), 1);
+    let long = OriginRequest { time: 2 * SHORT, ..page() };
+    let (held, full) = tokio::join!(origins.fetch(&url, long), async {
+        sleep(SHORT / 10).await;
+        origins.pass(&url, PassRequest { time: SHORT, ..visit() }).await
+    });
+    assert!(matches!(full.unwrap_err(), RenderFailure::TimedOut));
+    assert!(matches!(held.unwrap_err(), RenderFailure::TimedOut));
+    assert_eq!(server.requests().len(), 1, "the pass was not sent");
     let globex = Tenant::parse("globex").unwrap();
-    let other = origins.pass(&url, PassRequest { tenant: &globex, ..visit() }).await.unwrap();
-    assert_eq!(other.status, 200);
-    drop(held);
-    assert_eq!(origins.pass(&url, visit()).await.unwrap().status, 200);
+    let other = PassRequest { tenant: &globex, time: SHORT, ..visit() };
+    origins.pass(&url, other).await.unwrap_err();
+    assert_eq!(server.requests().len(), 2, "another tenant's was");
+}
+
+/// Answers `/events` with a stream that does not end, `/hangs` not at all, and the rest.
+async fn slow_server() -> Server {
+    Server::start(|mut talk| async move {
+        loop {
+            let request = talk.request().await?;
+            match request.split(' ').nth(1).unwrap_or_default() {
+                "/hangs" => return talk.fall_silent().await,
+                "/events" => {
+                    talk.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n").await?;
+                    return talk.fall_silent().await;
+                }
+                _ => talk.send(RESPONSE).await?,
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn fifty_event_streams_leave_every_place_free() {
+    let server = slow_server().await;
+    let (origins, url) = (origins(), limited(&server, 50));
+    let mut streams = Vec::new();
+    for _ in 0..50 {
+        let mut stream = origins.pass(&url, PassRequest { target: "/events", ..visit() }).await.unwrap();
+        stream.body.frame().await.unwrap().unwrap();
+        streams.push(stream);
+    }
+    let fast = origins.pass(&url, PassRequest { target: "/fast", ..visit() }).await.unwrap();
+    assert_eq!(read(fast).await.unwrap(), "hello");
+    assert_eq!(streams.len(), 50);
+}
+
+#[tokio::test]
+async fn fifty_passes_of_a_hanging_page_leave_room_for_others() {
+    let server = slow_server().await;
+    let (origins, url) = (Arc::new(origins()), limited(&server, 50));
+    for _ in 0..50 {
+        let (origins, url) = (origins.clone(), url.clone());
+        tokio::spawn(async move { origins.pass(&url, PassRequest { target: "/hangs", ..visit() }).await });
+    }
+    while server.requests().len() < 13 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let fast = origins.pass(&url, PassRequest { target: "/fast", ..visit() }).await.unwrap();
+    assert_eq!(read(fast).await.unwrap(), "hello");
+    let hanging = server.requests().iter().filter(|request| request.contains("/hangs")).count();
+    assert_eq!(hanging, 13, "the path's share");
 }
 
 async fn free_address() -> SocketAddr {

@@ -190,6 +190,24 @@ async fn public_host_is_sent_where_configured() {
 }
 
 #[tokio::test]
+async fn render_and_pass_send_the_same_host() {
+    let server = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+    let own = format!("host: 127.0.0.1:{}", server.port());
+    for (host, sent) in [(SentHost::default(), own.as_str()), (SentHost::Public, "host: www.acme.example")] {
+        let mut url = origin(&server.url());
+        url.host = host;
+        origins().fetch(&url, page()).await.unwrap();
+        // Another pool: the server has closed the connection.
+        origins().pass(&url, visit()).await.unwrap();
+        for request in server.requests().iter().rev().take(2) {
+            for line in [sent, "x-forwarded-host: www.acme.example"] {
+                assert!(request.contains(&format!("\r\n{line}\r\n")), "{line} is not in {request}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn without_keep_alive_connection_close_is_sent() {
     let server = Server::says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let mut once = origin(&server.url());

@@ -23,7 +23,7 @@ use crate::log_throttle::{LogThrottle, Problem};
 use crate::metrics::MetricsBuffer;
 use crate::regeneration_queue::Queue;
 use crate::settings::Settings;
-use limiter::{EnqueueLimiter, Permit, RequestKey};
+use limiter::{EnqueueLimiter, Permit, Rates, RequestKey};
 
 /// A page with this many reads through one instance is regenerated before it becomes stale.
 const HOT_READS: u32 = 10;
@@ -35,11 +35,22 @@ pub struct Enqueue {
     reason: Reason,
     /// The body's key, if S3 does not have it.
     lost: Option<String>,
+    /// Nothing is published yet, on a route that matches some paths only.
+    is_first: bool,
+}
+
+/// A page as its route makes it.
+#[derive(Clone, Debug)]
+pub(crate) struct RoutedPage<'a> {
+    pub(crate) page: &'a PageKey,
+    pub(crate) policy: Policy,
+    /// The route matches some paths. One that ends in `{*rest}` matches every invented path.
+    pub(crate) own_route: bool,
 }
 
 impl Enqueue {
     fn key(&self) -> RequestKey {
-        RequestKey { page: self.page.clone(), reason: self.reason, lost: self.lost.is_some() }
+        RequestKey { page: self.page.clone(), reason: self.reason, lost: self.lost.is_some(), is_first: self.is_first }
     }
 }
 
@@ -80,7 +91,10 @@ impl Enqueuer {
         log: Arc<LogThrottle>,
     ) -> Self {
         Self {
-            limiter: Mutex::new(EnqueueLimiter::new(settings.enqueues_per_minute)),
+            limiter: Mutex::new(EnqueueLimiter::new(Rates {
+                per_minute: settings.enqueues_per_minute,
+                first_per_minute: settings.first_renders_per_minute,
+            })),
             queue,
             early_refresh_percent: settings.early_refresh_percent,
             bucket: settings.bucket.clone(),
@@ -96,18 +110,12 @@ impl Enqueuer {
     }
 
     /// `lost` is an object that the page's row points at and S3 does not have.
-    pub(crate) fn decide(
-        &self,
-        page: &PageKey,
-        policy: &Policy,
-        snapshot: &PageSnapshot,
-        lost: Option<&str>,
-    ) -> EnqueueDecision {
+    pub(crate) fn decide(&self, page: &RoutedPage<'_>, snapshot: &PageSnapshot, lost: Option<&str>) -> EnqueueDecision {
         let now_ms = self.queue.now_ms();
         let reason = match lost {
             // `expired` would be covered by a row that says the page is fresh.
             Some(_) => Some(Reason::Changed),
-            None => snapshot.freshness(policy, now_ms).reason(),
+            None => snapshot.freshness(&page.policy, now_ms).reason(),
         };
         match reason {
             None => EnqueueDecision::NotNeeded,
@@ -117,20 +125,14 @@ impl Enqueuer {
 
     /// A hot page near the end of its lifetime is regenerated while it is fresh, so that no
     /// response is stale. As `changed`: `expired` would be covered by the fresh page.
-    pub(crate) fn decide_early(
-        &self,
-        page: &PageKey,
-        policy: &Policy,
-        snapshot: &PageSnapshot,
-        reads: u32,
-    ) -> EnqueueDecision {
+    pub(crate) fn decide_early(&self, page: &RoutedPage<'_>, snapshot: &PageSnapshot, reads: u32) -> EnqueueDecision {
         let percent = u64::from(self.early_refresh_percent);
         let Some(meta) = snapshot.meta.as_deref() else { return EnqueueDecision::NotNeeded };
         if percent == 0 || reads < HOT_READS || snapshot.health.pinned() {
             return EnqueueDecision::NotNeeded;
         }
         let now_ms = self.queue.now_ms();
-        let left_ms = match snapshot.freshness(policy, now_ms) {
+        let left_ms = match snapshot.freshness(&page.policy, now_ms) {
             Freshness::Fresh { until_ms } => until_ms.saturating_sub(now_ms),
             Freshness::Stale { .. }
             | Freshness::Expired { .. }
@@ -157,7 +159,7 @@ impl Enqueuer {
         if !(has_body || is_rendering) {
             return None;
         }
-        let enqueue = Enqueue { page: page.clone(), reason: Reason::Changed, lost: None };
+        let enqueue = Enqueue { page: page.clone(), reason: Reason::Changed, lost: None, is_first: false };
         if !self.limiter().decide_again(enqueue.key(), snapshot.meta.as_deref(), now_ms) {
             self.rate_limited(page);
             return None;
@@ -167,7 +169,7 @@ impl Enqueuer {
 
     fn decide_for(
         &self,
-        page: &PageKey,
+        routed: &RoutedPage<'_>,
         reason: Reason,
         snapshot: &PageSnapshot,
         lost: Option<&str>,
@@ -187,7 +189,8 @@ impl Enqueuer {
             self.metrics.count(metrics::ENQUEUES_SUPPRESSED);
             return EnqueueDecision::QueueDown;
         }
-        let enqueue = Enqueue { page: page.clone(), reason, lost: lost.map(str::to_owned) };
+        let (page, is_first) = (routed.page, routed.own_route && snapshot.meta.is_none());
+        let enqueue = Enqueue { page: page.clone(), reason, lost: lost.map(str::to_owned), is_first };
         let permit = self.limiter().decide(enqueue.key(), snapshot.meta.as_deref(), now_ms);
         match permit {
             Permit::Allowed => EnqueueDecision::Enqueue(enqueue),

@@ -20,7 +20,7 @@ mod respond;
 
 use std::time::Duration;
 
-use everfresh_core::config::{Destination, Resolved, TenantConfig};
+use everfresh_core::config::{Destination, Resolved, Route, TenantConfig};
 use everfresh_core::domain::bypass::{Bypass, BypassReason};
 use everfresh_core::domain::freshness::Policy;
 use everfresh_core::domain::page_key::PageKey;
@@ -28,7 +28,7 @@ use everfresh_core::metrics;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cache::snapshot::CachedPage;
-use crate::enqueue::Enqueue;
+use crate::enqueue::{Enqueue, RoutedPage};
 use crate::http::{Method, Request};
 use crate::pass::PassReason;
 use crate::server::{Served, Server};
@@ -58,8 +58,7 @@ enum Stored {
 struct PageRead<'a> {
     server: &'a Server,
     tenant: &'a TenantConfig,
-    page: &'a PageKey,
-    policy: Policy,
+    routed: RoutedPage<'a>,
     /// When the response must be ready.
     deadline: Instant,
     /// The read has waited for a regeneration.
@@ -125,7 +124,7 @@ impl Server {
             }
         }
         let method = method.ok_or(PageError::Method)?;
-        match self.stored_page(request, method, tenant, &page, policy, began).await {
+        match self.stored_page(request, method, tenant, (&page, route), began).await {
             Ok(Stored::Served(served)) => Ok(*served),
             Ok(Stored::Bypass { reason, enqueue, .. }) if tenant.has_origin() => {
                 let served = self.pass(request, tenant, PassReason::Bypass(reason), began).await?;
@@ -146,12 +145,14 @@ impl Server {
         request: &Request,
         method: Method,
         tenant: &TenantConfig,
-        page: &PageKey,
-        policy: Policy,
+        (page, route): (&PageKey, &Route),
         began: Instant,
     ) -> Result<Stored, PageError> {
         let deadline = began + Duration::from_millis(self.settings.response_deadline_ms);
-        let mut read = PageRead { server: self, tenant, page, policy, deadline, waited: false, enqueued: false };
+        let policy = route.policy(self.settings.deploy, self.settings.epsilon_ms);
+        let own_route = !route.path.ends_in_rest();
+        let routed = RoutedPage { page, policy, own_route };
+        let mut read = PageRead { server: self, tenant, routed, deadline, waited: false, enqueued: false };
         // Each call has its own timeout, but one read may make many calls.
         let found = match timeout_at(deadline, read.find()).await {
             Ok(found) => found?,

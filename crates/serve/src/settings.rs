@@ -57,8 +57,11 @@ pub struct Settings {
     /// `EVERFRESH_STACK`: distinguishes the metrics of two stacks.
     pub stack_name: String,
     /// `EVERFRESH_ENQUEUES_PER_MINUTE`: how many regenerations page reads of one tenant may enqueue
-    /// through one instance; and as many again of pages that do not exist yet.
+    /// through one instance; and as many again of paths without a page.
     pub enqueues_per_minute: u32,
+    /// `EVERFRESH_FIRST_RENDERS_PER_MINUTE`: how many pages of one tenant that were never rendered
+    /// readers may enqueue through one instance, on routes that do not end in `{*rest}`.
+    pub first_renders_per_minute: u32,
     /// `EVERFRESH_EARLY_REFRESH_PERCENT`: the last part of a hot page's lifetime, in which it is
     /// regenerated while fresh; 0 switches it off.
     pub early_refresh_percent: u32,
@@ -141,6 +144,7 @@ impl Settings {
             access_log: variables.or("EVERFRESH_ACCESS_LOG", true)?,
             stack_name: variables.stack_name(),
             enqueues_per_minute: variables.or("EVERFRESH_ENQUEUES_PER_MINUTE", 120)?,
+            first_renders_per_minute: variables.or("EVERFRESH_FIRST_RENDERS_PER_MINUTE", 1_200)?,
             early_refresh_percent,
             trust_host_header: variables.or("EVERFRESH_TRUST_HOST_HEADER", false)?,
             debug_header: variables.or("EVERFRESH_DEBUG_HEADER", false)?,

@@ -112,7 +112,7 @@ async fn problem_is_logged_once_a_minute_per_page() {
 #[tokio::test(start_paused = true)]
 async fn rate_limited_tenant_is_logged_once_a_minute() {
     let world = World::new().await;
-    let instance = world.instance_with(|settings| (settings.enqueues_per_minute, settings.wait_ms) = (1, 0));
+    let instance = world.instance_with(|settings| (settings.first_renders_per_minute, settings.wait_ms) = (1, 0));
     let (log, _guard) = Log::record();
     for number in 0..500 {
         instance.get(&format!("/products/{number}")).await;

@@ -113,7 +113,7 @@ async fn failed_regeneration_is_enqueued_again_after_window_and_cooldown() {
 async fn crawler_is_held_to_the_rate_limit() {
     let world = World::new().await;
     let instance = world.instance_with(|settings| {
-        settings.enqueues_per_minute = 30;
+        settings.first_renders_per_minute = 30;
         settings.wait_ms = 50;
     });
     let mut refused_at_once = 0;

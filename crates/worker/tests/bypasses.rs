@@ -175,6 +175,41 @@ async fn withdrawals_beyond_the_limit_wait_and_lose_nothing() {
     assert_eq!(world.dead_letters().await.len(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn operator_raises_the_limit_of_withdrawals_for_a_time() {
+    let world = World::with_config(&CONFIG.replace("[tenant.acme]\n", "[tenant.acme]\nwithdrawals = 2\n")).await;
+    let sandbox = world.sandbox().await;
+    let pages: Vec<String> = (0..9).map(|number| format!("/products/{number}")).collect();
+    for page in &pages {
+        world.enqueue(page).await;
+    }
+    world.drain(&sandbox, LONG).await;
+    pause(30).await;
+    let acme = everfresh_core::domain::page_key::Tenant::parse("acme").unwrap();
+    let ledger = world.ledger();
+    let withdrawn = async || {
+        let mut count = 0;
+        for page in &pages {
+            count += usize::from(world.meta(page).await.unwrap().contains_key("bypass_reason"));
+        }
+        count
+    };
+    world.origin.answers(403, &[HTML], "meant");
+    // Fewer than configured change nothing.
+    ledger.allow_withdrawals(&acme, 1, 60_000).await.unwrap();
+    for page in &pages {
+        world.enqueue(page).await;
+    }
+    sandbox.invoke().await;
+    assert_eq!(withdrawn().await, 2);
+    let until_ms = ledger.allow_withdrawals(&acme, 9, 25 * 60_000).await.unwrap();
+    assert!(until_ms >= world.now_ms() + 25 * 60_000 && until_ms % 600_000 == 0, "{until_ms}");
+    // Two ten minutes begin in this time at most. The configuration allows four pages in them.
+    world.work(&sandbox, Duration::from_secs(15 * 60)).await;
+    assert_eq!(withdrawn().await, 9);
+    assert!(world.dead_letters().await.is_empty());
+}
+
 /// What readers and editors do during an incident: each page expires and changes now and then.
 async fn incident(world: &World, sandbox: &Sandbox, pages: &[String], minutes: u64) -> Vec<(String, String)> {
     let mut changes = Vec::new();

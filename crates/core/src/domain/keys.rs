@@ -10,7 +10,7 @@
 //! | [`Tenant::inval_pk`] | `EPOCH` | newest watermark of the tenant |
 //! | | `TAG#<tag>`, `PREFIX#<prefix>` | watermark |
 //! | | `REQ#<idempotency key>` | record of a request by tag |
-//! | | `WITHDRAWN#<ten minutes>` | number of pages that the origin took down in that time |
+//! | | `WITHDRAWN#<ten minutes>` | number of pages that the origin took down in that time, and an operator's limit |
 //! | `NONCE#<key id>` | nonce | spent nonce of a signed request |
 //! | `CONTROL` | `PAUSE`, `PAUSE#<tenant>` | regeneration is paused, of all tenants or of one |
 //! | | `SWEEP#<tenant>` | how far the sweep of a tenant's objects has come |

@@ -328,3 +328,7 @@ fn contains(body: &[u8], marker: &[u8]) -> bool {
 #[cfg(test)]
 #[path = "publish_gate_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "publish_gate_table_tests.rs"]
+mod table_tests;

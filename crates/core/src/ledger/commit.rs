@@ -73,6 +73,11 @@ pub const WITHDRAWAL_WINDOW_MS: u64 = 600_000;
 /// How long the count stays after its window, for an operator to read.
 const WITHDRAWALS_KEPT_SECONDS: u64 = 86_400;
 
+/// Until when the row of the ten minutes from `from_ms` stays.
+pub(super) fn withdrawals_ttl(from_ms: u64) -> u64 {
+    seconds::floor(from_ms) + WITHDRAWALS_KEPT_SECONDS
+}
+
 const COMMITTING: &str = "committing META, REQ and LOCK";
 
 /// The order of the operations, which is the order of the reasons for a cancellation.
@@ -253,14 +258,13 @@ impl Ledger {
     }
 
     fn count_withdrawal(&self, page: &PageKey, withdrawal: &Withdrawal) -> Result<TransactWriteItem, LedgerError> {
-        let ttl = seconds::floor(withdrawal.from_ms) + WITHDRAWALS_KEPT_SECONDS;
         let update = self
             .update(&page.tenant().inval_pk(), &withdrawn_sk(withdrawal.from_ms), COUNT_WITHDRAWAL)
             .condition_expression(WITHDRAWALS_LEFT)
             .expression_attribute_names("#ttl", name::TTL)
             .expression_attribute_values(":one", n(1u64))
             .expression_attribute_values(":limit", n(u64::from(withdrawal.limit)))
-            .expression_attribute_values(":ttl", n(ttl));
+            .expression_attribute_values(":ttl", n(withdrawals_ttl(withdrawal.from_ms)));
         update_operation(update)
     }
 

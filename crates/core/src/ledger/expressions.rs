@@ -188,9 +188,14 @@ pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms, faile
 /// One more page that the origin took down.
 pub(crate) const COUNT_WITHDRAWAL: &str = "SET #ttl = :ttl ADD withdrawals :one";
 
-/// Fewer than that were taken down in these ten minutes. In the withdrawing transaction itself, so
-/// that many workers together cannot exceed it.
-pub(crate) const WITHDRAWALS_LEFT: &str = "attribute_not_exists(withdrawals) OR withdrawals < :limit";
+/// Fewer than that were taken down in these ten minutes, or than an operator allows meanwhile. In the
+/// withdrawing transaction itself, so that many workers together cannot exceed it. Without `allowed`
+/// the last comparison is false.
+pub(crate) const WITHDRAWALS_LEFT: &str =
+    "attribute_not_exists(withdrawals) OR withdrawals < :limit OR withdrawals < allowed";
+
+/// An operator's own limit. The count of the same ten minutes stays.
+pub(crate) const ALLOW_WITHDRAWALS: &str = "SET allowed = :most, #ttl = :ttl";
 
 /// The attempt failed; the next delivery may take the record over.
 pub(crate) const FAIL: &str = "SET #status = :failed, error_class = :class, events = :events";

@@ -2,9 +2,12 @@
 //!
 //! Many reads of one stale page are one enqueue. After it, the instance suppresses the same one for
 //! a window that doubles each time. The window always ends, because the regeneration may have
-//! failed. A crawler that reads every page of a tenant is held to the tenant's rate limit. Paths
-//! without a page have a token bucket of their own, so that invented paths keep no page from being
-//! refreshed. An enqueue that fails returns its token.
+//! failed. A crawler that reads every page of a tenant is held to the tenant's rate limit.
+//!
+//! There are three token buckets, so that invented paths keep no page from being refreshed: for
+//! published pages; for the first render of paths that match a route of their own, which a cold
+//! site needs in great number; and for all other paths without a page. An enqueue that fails returns
+//! its token.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -32,6 +35,9 @@ pub(super) struct RequestKey {
     pub(super) reason: Reason,
     /// S3 does not have the body.
     pub(super) lost: bool,
+    /// Nothing is published yet, and the path matches a route of its own: one that does not end in
+    /// `{*rest}`, which every invented path matches.
+    pub(super) is_first: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,19 +53,34 @@ pub(super) enum Permit {
 pub(super) struct EnqueueLimiter {
     sent: LruCache<RequestKey, Sent>,
     buckets: HashMap<(Tenant, Bucket), TokenBucket>,
-    per_minute: u32,
+    rates: Rates,
 }
 
-/// Which of a tenant's two token buckets is used.
+/// How many regenerations a tenant's reads may enqueue a minute through this instance, and as many
+/// at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates {
+    /// Of published pages; and as many again of paths without a page.
+    pub(super) per_minute: u32,
+    /// Of pages that were never rendered, on a route of their own.
+    pub(super) first_per_minute: u32,
+}
+
+/// Which of a tenant's token buckets is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Bucket {
     Pages,
+    /// Nothing was rendered yet, and the path matches a route of its own.
+    FirstRender,
     /// Nothing is published, or a bypass, a 404 or a redirect: what an invented path gets.
     NoPage,
 }
 
 impl Bucket {
-    fn of(meta: Option<&Meta>) -> Self {
+    fn of(meta: Option<&Meta>, is_first: bool) -> Self {
+        if is_first {
+            return Bucket::FirstRender;
+        }
         // A foreign row has no status, and is a page.
         match meta.filter(|meta| meta.has_body()).map(|meta| meta.status.unwrap_or(200)) {
             Some(200) => Bucket::Pages,
@@ -78,16 +99,14 @@ struct Sent {
 }
 
 impl EnqueueLimiter {
-    /// A tenant's reads may enqueue `per_minute` regenerations a minute through this instance, and
-    /// as many at once; and as many again of paths without a page.
-    pub(super) fn new(per_minute: u32) -> Self {
-        Self { sent: LruCache::new(CAPACITY), buckets: HashMap::new(), per_minute }
+    pub(super) fn new(rates: Rates) -> Self {
+        Self { sent: LruCache::new(CAPACITY), buckets: HashMap::new(), rates }
     }
 
     /// Decides with the published version. After [`Permit::Allowed`] the caller sends, or calls
     /// [`Self::failed`].
     pub(super) fn decide(&mut self, key: RequestKey, meta: Option<&Meta>, now_ms: u64) -> Permit {
-        let (seen, bucket) = (Seen::of(meta), Bucket::of(meta));
+        let (seen, bucket) = (Seen::of(meta), Bucket::of(meta, key.is_first));
         let before = self.sent.get(&key).filter(|sent| sent.seen == seen);
         // A clock that jumped back must not suppress for longer than the window.
         if before.is_some_and(|sent| now_ms.abs_diff(sent.at_ms) < sent.window_ms) {
@@ -104,7 +123,7 @@ impl EnqueueLimiter {
     /// As [`Self::decide`], whatever was enqueued before. False if the tenant's rate limit is
     /// exceeded.
     pub(super) fn decide_again(&mut self, key: RequestKey, meta: Option<&Meta>, now_ms: u64) -> bool {
-        let (seen, bucket) = (Seen::of(meta), Bucket::of(meta));
+        let (seen, bucket) = (Seen::of(meta), Bucket::of(meta, key.is_first));
         let window_ms = self.sent.get(&key).filter(|sent| sent.seen == seen).map(|sent| sent.window_ms);
         let allowed = self.take_token((key.page.tenant().clone(), bucket), now_ms);
         if allowed {
@@ -123,7 +142,11 @@ impl EnqueueLimiter {
     }
 
     fn take_token(&mut self, bucket: (Tenant, Bucket), now_ms: u64) -> bool {
-        self.buckets.entry(bucket).or_insert_with(|| TokenBucket::new(self.per_minute, now_ms)).take(now_ms)
+        let per_minute = match bucket.1 {
+            Bucket::Pages | Bucket::NoPage => self.rates.per_minute,
+            Bucket::FirstRender => self.rates.first_per_minute,
+        };
+        self.buckets.entry(bucket).or_insert_with(|| TokenBucket::new(per_minute, now_ms)).take(now_ms)
     }
 }
 

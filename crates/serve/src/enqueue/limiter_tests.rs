@@ -5,7 +5,11 @@ use proptest::prelude::*;
 
 fn key(tenant: &str, path: &str, reason: Reason) -> RequestKey {
     let page = PageKey::new(Tenant::parse(tenant).unwrap(), CanonicalPath::stored(path).unwrap());
-    RequestKey { page, reason, lost: false }
+    RequestKey { page, reason, lost: false, is_first: false }
+}
+
+fn limiter(per_minute: u32) -> EnqueueLimiter {
+    EnqueueLimiter::new(Rates { per_minute, first_per_minute: 10 * per_minute })
 }
 
 fn version(number: u64) -> Option<&'static Meta> {
@@ -19,7 +23,7 @@ fn with_status(number: u64, status: Option<u16>) -> Option<&'static Meta> {
 
 #[test]
 fn one_enqueue_per_version_and_window_and_the_window_doubles() {
-    let mut limiter = EnqueueLimiter::new(1000);
+    let mut limiter = limiter(1000);
     let key = key("acme", "/a", Reason::Expired);
     let mut sent_at = Vec::new();
     for now_ms in (0..200_000).step_by(1000) {
@@ -32,7 +36,7 @@ fn one_enqueue_per_version_and_window_and_the_window_doubles() {
 
 #[test]
 fn another_version_or_reason_is_enqueued_separately() {
-    let mut limiter = EnqueueLimiter::new(1000);
+    let mut limiter = limiter(1000);
     for (seen, reason) in [(1, Reason::Expired), (2, Reason::Expired), (2, Reason::Changed)] {
         let key = key("acme", "/a", reason);
         assert_eq!(limiter.decide(key.clone(), version(seen), 0), Permit::Allowed);
@@ -44,7 +48,7 @@ fn another_version_or_reason_is_enqueued_separately() {
 
 #[test]
 fn alternating_reasons_do_not_reset_each_others_windows() {
-    let mut limiter = EnqueueLimiter::new(1000);
+    let mut limiter = limiter(1000);
     let lost = RequestKey { lost: true, ..key("acme", "/a", Reason::Changed) };
     let all = [key("acme", "/a", Reason::Expired), key("acme", "/a", Reason::Changed), lost];
     let mut sent = 0;
@@ -57,7 +61,7 @@ fn alternating_reasons_do_not_reset_each_others_windows() {
 
 #[test]
 fn failed_send_lifts_the_suppression() {
-    let mut limiter = EnqueueLimiter::new(1000);
+    let mut limiter = limiter(1000);
     let key = key("acme", "/a", Reason::Expired);
     limiter.decide(key.clone(), version(1), 0);
     limiter.failed(&key);
@@ -66,7 +70,7 @@ fn failed_send_lifts_the_suppression() {
 
 #[test]
 fn failed_send_returns_its_token() {
-    let mut limiter = EnqueueLimiter::new(1);
+    let mut limiter = limiter(1);
     let key = key("acme", "/a", Reason::Expired);
     for _ in 0..100 {
         assert_eq!(limiter.decide(key.clone(), version(1), 0), Permit::Allowed);
@@ -79,7 +83,7 @@ fn failed_send_returns_its_token() {
 
 #[test]
 fn crawler_uses_up_the_rate_limit_of_its_tenant_only() {
-    let mut limiter = EnqueueLimiter::new(60);
+    let mut limiter = limiter(60);
     let started = |limiter: &mut EnqueueLimiter, tenant: &str, from: u32, now_ms| {
         let key = |n| key(tenant, &format!("/{n}"), Reason::Expired);
         let allowed = |n| limiter.decide(key(n), version(1), now_ms) == Permit::Allowed;
@@ -93,7 +97,7 @@ fn crawler_uses_up_the_rate_limit_of_its_tenant_only() {
 
 #[test]
 fn invented_paths_do_not_block_refresh_of_published_pages() {
-    let mut limiter = EnqueueLimiter::new(60);
+    let mut limiter = limiter(60);
     let invented = |n| key("acme", &format!("/{n}"), Reason::Expired);
     let sent = (0..500).filter(|n| limiter.decide(invented(*n), None, 0) == Permit::Allowed).count();
     assert_eq!(sent, 60);
@@ -112,8 +116,26 @@ fn invented_paths_do_not_block_refresh_of_published_pages() {
 }
 
 #[test]
+fn first_renders_of_own_routes_have_a_larger_bucket() {
+    let mut limiter = limiter(60);
+    let later = |n| key("acme", &format!("/products/{n}"), Reason::Expired);
+    let first = |n| RequestKey { is_first: true, ..later(n) };
+    let mut sent = |key: &dyn Fn(u32) -> RequestKey, meta: Option<&Meta>| {
+        (0..2000).filter(|n| limiter.decide(key(*n), meta, 0) == Permit::Allowed).count()
+    };
+    assert_eq!(sent(&first, None), 600);
+    assert_eq!(sent(&later, None), 60, "invented paths have another bucket");
+    assert_eq!(sent(&later, with_status(1, Some(404))), 0, "and share it with pages that are missing");
+    assert_eq!(sent(&later, version(1)), 60, "published pages are refreshed");
+    // A token returns to the bucket that it was taken from.
+    limiter.failed(&first(0));
+    assert_eq!(limiter.decide(first(0), None, 0), Permit::Allowed);
+    assert_eq!(limiter.decide(first(2000), None, 0), Permit::RateLimited);
+}
+
+#[test]
 fn clock_jump_back_does_not_extend_suppression() {
-    let mut limiter = EnqueueLimiter::new(60);
+    let mut limiter = limiter(60);
     let key = key("acme", "/a", Reason::Expired);
     limiter.decide(key.clone(), version(1), 10_000_000);
     assert_eq!(limiter.decide(key, version(1), 1_000), Permit::Allowed);
@@ -122,7 +144,7 @@ fn clock_jump_back_does_not_extend_suppression() {
 proptest! {
     #[test]
     fn rate_limit_holds_whatever_the_clock_does(times in prop::collection::vec(0u64..120_000, 1..300)) {
-        let mut limiter = EnqueueLimiter::new(30);
+        let mut limiter = limiter(30);
         let sent = times.iter().enumerate().filter(|(n, now_ms)| {
             let key = key("acme", &format!("/{n}"), Reason::Expired);
             limiter.decide(key, version(1), **now_ms) == Permit::Allowed

@@ -12,7 +12,7 @@ impl Enqueuer {
     /// Returns whether SQS has the message. If not, the next read of the page may try again.
     pub(crate) async fn send(&self, enqueue: Enqueue) -> bool {
         let mut unsent = Unsent { enqueuer: self, key: Some(enqueue.key()) };
-        let Enqueue { page, reason, lost } = enqueue;
+        let Enqueue { page, reason, lost, is_first: _ } = enqueue;
         let mut message = Message::path(page.tenant().as_str(), page.path().as_str());
         message.reason = reason;
         let hash = page.hash().to_string();

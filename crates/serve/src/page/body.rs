@@ -45,7 +45,7 @@ impl PageRead<'_> {
         let CachedPage { snapshot, from_cache, outage } = cached;
         let Some(meta) = snapshot.meta.clone() else { return Err(self.not_ready(RETRY_AFTER, "waiting")) };
         let has_fallback = self.last_served().is_some();
-        match self.server.cache.body(self.page, &meta, has_fallback).await {
+        match self.server.cache.body(self.routed.page, &meta, has_fallback).await {
             Fetched::Found { body, from_cache: body_from_cache } => {
                 let from_cache = body_from_cache && from_cache;
                 Ok(Found::Content(PageContent { snapshot, meta, body, from_cache, outage, lost: None }))
@@ -67,15 +67,15 @@ impl PageRead<'_> {
     /// meanwhile, which one more read shows.
     async fn without_body(&self, mut snapshot: PageSnapshot, lost: &str) -> Result<Found, PageError> {
         let cache = &self.server.cache;
-        if let Ok(newer) = cache.read_consistent(self.page, &self.policy).await {
+        if let Ok(newer) = cache.read_consistent(self.routed.page, &self.routed.policy).await {
             if let Some(content) = self.other_body(&newer, lost).await? {
                 return Ok(content);
             }
             snapshot = newer;
         }
         self.server.metrics.count(metrics::BODIES_LOST);
-        if self.server.log.should_log(Problem::BodyLost, self.page) {
-            let (page, bucket) = (self.page.logged(), &self.server.settings.bucket);
+        if self.server.log.should_log(Problem::BodyLost, self.routed.page) {
+            let (page, bucket) = (self.routed.page.logged(), &self.server.settings.bucket);
             tracing::error!(%page, bucket, s3_key = lost, "the published body of {page} is gone from {bucket}: {lost}");
         }
         if let Some((meta, body)) = self.last_served() {
@@ -94,7 +94,7 @@ impl PageRead<'_> {
             return Err(self.not_ready(RETRY_AFTER, "body-lost"));
         }
         let until = Until::OtherBody(lost.to_owned());
-        if let Some(newer) = cache.wait(self.page, &self.policy, until, self.wait_time()).await
+        if let Some(newer) = cache.wait(self.routed.page, &self.routed.policy, until, self.wait_time()).await
             && let Some(content) = self.other_body(&newer, lost).await?
         {
             return Ok(content);
@@ -105,7 +105,10 @@ impl PageRead<'_> {
     /// The last version that was served, unless its origin forbids serving it any longer.
     fn last_served(&self) -> Option<(Arc<Meta>, Arc<StoredBody>)> {
         let now_ms = self.server.now_ms();
-        self.server.cache.last_served(self.page).filter(|(meta, _)| !meta.must_not_be_served(&self.policy, now_ms))
+        self.server
+            .cache
+            .last_served(self.routed.page)
+            .filter(|(meta, _)| !meta.must_not_be_served(&self.routed.policy, now_ms))
     }
 
     /// The snapshot's body in place of the lost one. None if it still points at the lost one, or at
@@ -122,7 +125,7 @@ impl PageRead<'_> {
         if meta.s3_key == lost {
             return Ok(None);
         }
-        let Fetched::Found { body, .. } = self.server.cache.body(self.page, &meta, false).await else {
+        let Fetched::Found { body, .. } = self.server.cache.body(self.routed.page, &meta, false).await else {
             return Ok(None);
         };
         let snapshot = snapshot.clone();
@@ -131,12 +134,12 @@ impl PageRead<'_> {
 
     /// The cached content, once the response deadline has passed.
     pub(super) fn out_of_time(&self) -> Result<Found, PageError> {
-        if self.server.log.should_log(Problem::DeadlineExceeded, self.page) {
-            let page = self.page.logged();
+        if self.server.log.should_log(Problem::DeadlineExceeded, self.routed.page) {
+            let page = self.routed.page.logged();
             tracing::warn!(%page, "response deadline of {page} exceeded: DynamoDB, S3 and SQS took too long together");
         }
         let cache = &self.server.cache;
-        let Some(snapshot) = cache.cached(self.page) else {
+        let Some(snapshot) = cache.cached(self.routed.page) else {
             return Err(self.not_ready(RETRY_AFTER, Outage::Time.as_str()));
         };
         if snapshot.meta.as_ref().is_some_and(|meta| meta.tombstone) {

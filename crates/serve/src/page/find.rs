@@ -46,7 +46,7 @@ impl PageRead<'_> {
             // An expired page is better than none once the wait is over, unless its origin has
             // forbidden that.
             (Freshness::Expired { .. }, Some(meta))
-                if meta.must_not_be_served_expired(&self.policy, self.server.now_ms()) =>
+                if meta.must_not_be_served_expired(&self.routed.policy, self.server.now_ms()) =>
             {
                 Err(self.not_ready(RETRY_AFTER, "must-revalidate"))
             }
@@ -58,7 +58,7 @@ impl PageRead<'_> {
 
     async fn lookup(&self) -> Result<CachedPage, PageError> {
         let metrics = &self.server.metrics;
-        match self.server.cache.lookup(self.page, &self.policy).await {
+        match self.server.cache.lookup(self.routed.page, &self.routed.policy).await {
             Ok(cached) => {
                 if cached.outage == Some(Outage::DynamoDb) {
                     metrics.count(metrics::DYNAMODB_OUTAGE);
@@ -69,8 +69,8 @@ impl PageRead<'_> {
             Err(error) if is_row_error(&error) => Err(self.not_ready(RETRY_AFTER, Outage::Row.as_str())),
             Err(error) => {
                 metrics.count(metrics::DYNAMODB_OUTAGE);
-                if self.server.log.should_log(Problem::LookupFailed, self.page) {
-                    let page = self.page.logged();
+                if self.server.log.should_log(Problem::LookupFailed, self.routed.page) {
+                    let page = self.routed.page.logged();
                     tracing::error!(%page, %error, "{page} cannot be looked up in DynamoDB and is not cached: {error}");
                 }
                 Err(self.not_ready(RETRY_AFTER, Outage::DynamoDb.as_str()))
@@ -113,7 +113,7 @@ impl PageRead<'_> {
             | EnqueueDecision::NotNeeded => return Ok(cached),
         }
         let until = Until::NewerThan(Seen::of(cached.snapshot.meta.as_deref()));
-        let newer = self.server.cache.wait(self.page, &self.policy, until, self.wait_time()).await;
+        let newer = self.server.cache.wait(self.routed.page, &self.routed.policy, until, self.wait_time()).await;
         Ok(newer.map_or(cached, CachedPage::from_ledger))
     }
 
@@ -138,7 +138,7 @@ impl PageRead<'_> {
         }
         let mut decision = self.decide(&content.snapshot, content.lost.as_deref());
         if matches!(decision, EnqueueDecision::NotNeeded) {
-            decision = self.server.enqueuer.decide_early(self.page, &self.policy, &content.snapshot, reads);
+            decision = self.server.enqueuer.decide_early(&self.routed, &content.snapshot, reads);
         }
         match decision {
             EnqueueDecision::Enqueue(enqueue) => Some(enqueue),
@@ -167,7 +167,7 @@ impl PageRead<'_> {
 
     /// `lost` is an object that the page's row points at and S3 does not have.
     pub(super) fn decide(&self, snapshot: &PageSnapshot, lost: Option<&str>) -> EnqueueDecision {
-        self.server.enqueuer.decide(self.page, &self.policy, snapshot, lost)
+        self.server.enqueuer.decide(&self.routed, snapshot, lost)
     }
 
     pub(super) fn not_ready(&self, retry_after: u64, detail: &'static str) -> PageError {
@@ -175,7 +175,7 @@ impl PageRead<'_> {
     }
 
     fn freshness(&self, snapshot: &PageSnapshot) -> Freshness {
-        snapshot.freshness(&self.policy, self.server.now_ms())
+        snapshot.freshness(&self.routed.policy, self.server.now_ms())
     }
 }
 

@@ -27,7 +27,7 @@ impl PageRead<'_> {
             body: &content.body,
             freshness,
             stale_ms,
-            policy: self.policy,
+            policy: self.routed.policy,
             cache_status,
             stands_in: content.outage.is_some(),
             tags: tags.as_ref().map(|(name, value)| (*name, value.as_str())),
@@ -46,7 +46,7 @@ impl PageRead<'_> {
     fn served_freshness(&self, content: &PageContent, now_ms: u64) -> Freshness {
         let mut snapshot = content.snapshot.clone();
         snapshot.meta = Some(content.meta.clone());
-        let freshness = snapshot.freshness(&self.policy, now_ms);
+        let freshness = snapshot.freshness(&self.routed.policy, now_ms);
         if content.is_fallback() && matches!(freshness, Freshness::Fresh { .. }) {
             return Freshness::Stale { why: Why::Age };
         }
@@ -67,13 +67,13 @@ impl PageRead<'_> {
     /// The page's tags for the CDN, each with its tenant: two tenants may use the same tag. The
     /// page's own tag comes first, because a CDN reads a limited number.
     fn cdn_tags(&self, meta: &Meta) -> String {
-        let tags = meta.tags.iter().map(|tag| tag.for_cdn(self.page.tenant()));
-        let tags: Vec<String> = std::iter::once(self.page.for_cdn()).chain(tags).collect();
+        let tags = meta.tags.iter().map(|tag| tag.for_cdn(self.routed.page.tenant()));
+        let tags: Vec<String> = std::iter::once(self.routed.page.for_cdn()).chain(tags).collect();
         tags.join(",")
     }
 
     fn debug(&self, content: &PageContent, cache_status: &CacheStatus, enqueues: bool) -> String {
-        let page = self.page.hash();
+        let page = self.routed.page.hash();
         let version = content.meta.version.map_or("foreign".to_owned(), |version| version.to_string());
         let from = if content.from_cache { "memory" } else { "store" };
         format!("page={page}; version={version}; from={from}; enqueues={enqueues}; why=\"{cache_status}\"")

@@ -14,6 +14,7 @@
 //! | [`instance`] | [`Instance`]: one instance of the serving function |
 //! | [`origin`] | [`Origin`]: the tenant's site, without a network |
 //! | [`server`] | [`Server`]: an HTTP origin on the loopback interface, under control of the test |
+//! | [`visitors`] | generated origins and visitors, each with something that no other has |
 //! | [`operators`] | results of operator commands, and the freshness that readers see |
 //!
 //! With `#[tokio::test(start_paused = true)]` hours pass in milliseconds.
@@ -27,6 +28,7 @@ pub mod origin;
 pub mod rows;
 pub mod sandbox;
 pub mod server;
+pub mod visitors;
 pub mod world;
 
 pub use fixtures::{Fixture, fixtures};
