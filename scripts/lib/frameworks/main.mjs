@@ -76,9 +76,10 @@ async function checkApp(app, browser, report) {
         values = { ...values, ...changed }
         await writeFile(content, JSON.stringify(values))
       },
-      // Puts Everfresh, or the proxy, in front of another server of the app.
-      inFrontOf: (other, name) =>
-        direct ? startProxy(other) : Everfresh.start(binary, { origin: other, folder: path.join(work, name) }),
+      // Puts Everfresh, or the proxy, in front of another server of the app; with settings `config`
+      // (a file) and `env`, if there are any.
+      inFrontOf: (other, name, more = {}) =>
+        direct ? startProxy(other) : Everfresh.start(binary, { ...more, origin: other, folder: path.join(work, name) }),
     }
     await app.check(site)
   } finally {
