@@ -100,7 +100,7 @@ def requests_are_operated(e):
     e.send("this is not a message either")
     [bad] = eventually(60, "the bad message is listed", lambda: [letter for letter in letters(e) if letter["reason"] == "bad_message"])
     everfresh(e, "dlq", "show", bad["id"])
-    everfresh(e, "dlq", "drop", bad["id"])
+    everfresh(e, "dlq", "drop", bad["id"], "--yes")
     eventually(60, "the bad message is dropped", lambda: all(letter["id"] != bad["id"] for letter in letters(e)))
 
     swept = everfresh(e, "sweep", "--dry-run")
