@@ -8,6 +8,8 @@ import time
 
 from emulated import REGION, STACK, eventually
 
+BAD_BODY = "this is not a message either"
+
 
 def everfresh(e, *command, exit_code=0):
     """Runs a command. Returns its JSON, or the list of its lines."""
@@ -97,7 +99,7 @@ def requests_are_operated(e):
     assert e.row(path, f"REQ#{message_id}")["status"] == "COMPLETED", "another key than before"
     eventually(60, "the message is no longer listed", lambda: all(letter["path"] != path for letter in letters(e)))
 
-    e.send("this is not a message either")
+    e.send(BAD_BODY)
     [bad] = eventually(60, "the bad message is listed", lambda: [letter for letter in letters(e) if letter["reason"] == "bad_message"])
     everfresh(e, "dlq", "show", bad["id"])
     everfresh(e, "dlq", "drop", bad["id"], "--yes")
