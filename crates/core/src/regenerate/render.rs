@@ -10,7 +10,6 @@ use super::{Job, PageState, Publication, Regenerator};
 use crate::branches::{Branch, reached};
 use crate::domain::artifact::{Artifact, Rendered};
 use crate::domain::outcome::ErrorClass;
-use crate::domain::page::Meta;
 use crate::domain::publish_gate::{Gate, GateError, NotModified, Verdict, is_client_error};
 use crate::domain::scrub;
 use crate::render::{RenderFailure, RenderRequest};
