@@ -16,7 +16,7 @@ test *args:
 template *args:
     @scripts/template "$@"
 
-# invoke both Lambda binaries with every sample event in events/
+# invoke the worker and the serving function with every sample event in events/
 [group('every change')]
 invoke *args:
     @scripts/invoke "$@"
@@ -46,7 +46,7 @@ frameworks *args:
 http-cache-tests *args:
     @scripts/http-cache-tests "$@"
 
-# run functions of an earlier commit beside today's, on one table; --old REF
+# run functions of an earlier commit with today's, on one table; --old REF
 [group('evidence')]
 rollout *args:
     @scripts/rollout "$@"
@@ -96,12 +96,12 @@ bench *args:
 prove *args:
     @scripts/prove "$@"
 
-# build and zip both functions: --arm64 (default), --x86-64, --host, --sam
+# build and zip the functions: --arm64 (default), --x86-64, --host, --sam
 [group('release')]
 package *args:
     @scripts/package "$@"
 
-# sam build and sam deploy, with a new version of both functions
+# sam build and sam deploy, with a new version of each function
 [group('release')]
 deploy *args:
     @scripts/deploy "$@"

@@ -74,7 +74,7 @@ def without_app(stack):
     if any(outcome.origin != "serve" for outcome in (page, one, two)) or len({page.key, one.key, two.key}) != 3:
         yield "passed reads share a cache key, or do not reach the serving function"
     if "x-everfresh-pass" in page.headers or not one.headers.get("x-everfresh-pass"):
-        yield "the serving function cannot tell passed reads from pages"
+        yield "the serving function cannot distinguish passed reads from pages"
     for outcome in edge.send(*(visitor("one", method=method) for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"))):
         if outcome.status != 405 or "AppOrigin" not in outcome.text:
             yield f"other methods get {outcome.status} {outcome.text!r}"

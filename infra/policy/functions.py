@@ -60,7 +60,7 @@ def ladder(stack):
             "lease >= 10 x clock error": set_to["lease_ms"] >= 10 * set_to["clock_error_ms"],
             "epsilon > clock error": set_to["epsilon_ms"] > set_to["clock_error_ms"],
             "the worker's Timeout is EVERFRESH_FUNCTION_TIMEOUT_MS": worker["Timeout"] * 1000 == set_to["function_timeout_ms"],
-            "both functions have one epsilon": serve["Environment"]["Variables"]["EVERFRESH_EPSILON_MS"]
+            "worker and serving function have one epsilon": serve["Environment"]["Variables"]["EVERFRESH_EPSILON_MS"]
             == variables["EVERFRESH_EPSILON_MS"],
         }
         for name in ("Queue", "LowPriorityQueue"):
@@ -130,7 +130,7 @@ def maintenance(stack):
         if (event["Type"], event["Properties"]["Schedule"], "Enabled" in event["Properties"]) != ("Schedule", schedule, False):
             yield f"MaintenanceFunction: is not invoked by {schedule}"
         if function.get("EventInvokeConfig") != {"MaximumRetryAttempts": 0}:
-            yield "MaintenanceFunction: failed invocations are retried, although the next one goes on"
+            yield "MaintenanceFunction: failed invocations are retried, although the next one continues"
 
 
 @rule(

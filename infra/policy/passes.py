@@ -202,4 +202,4 @@ def forgeries(stack):
     if any("everfresh-preview" in outcome.cookies for outcome in app):
         yield "the preview cookie reaches the app"
     if "everfresh-preview" not in page.cookies or page.key == plain.key:
-        yield "a preview is not told from the page"
+        yield "a preview has no cookie, or shares the cache key of the page"

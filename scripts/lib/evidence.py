@@ -39,15 +39,15 @@ def gaps():
     """Parts without figures, with figures of uncommitted code, or with figures that fall short."""
     figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for name in proofs.PARTS:
-        mend = f"run scripts/prove --only {name} --write"
+        command = f"run scripts/prove --only {name} --write"
         if name not in figures:
-            yield f"docs/evidence.md has no figures of {name}: {mend}"
+            yield f"docs/evidence.md has no figures of {name}: {command}"
             continue
         if "changes" in figures[name]["commit"]:
-            yield f"docs/evidence.md has figures of {name} from uncommitted code: {mend}"
+            yield f"docs/evidence.md has figures of {name} from uncommitted code: {command}"
         for row in figures[name]["rows"]:
             if not row["holds"]:
-                yield f"docs/evidence.md: {row['promise']}: {mend}"
+                yield f"docs/evidence.md: {row['promise']}: {command}"
 
 
 def outdated(known):

@@ -306,7 +306,7 @@ PARTS = {
                          "scripts/e2e", r"^(\d+ steps) end to end"),
     "shared-cache": script("Shared caches store, revalidate and serve stale as the headers say", "Varnish, nginx",
                            "scripts/shared-cache", r"^\d+ of \d+ checks passed$"),
-    "http-cache": script("Everfresh behaves as an HTTP cache should", "the suite of cache-tests.fyi, beside nginx and Varnish",
+    "http-cache": script("Everfresh behaves as an HTTP cache should", "the suite of cache-tests.fyi, also against nginx and Varnish",
                          "scripts/http-cache-tests", r"^http cache: (.+)$"),
     "frameworks": script("Real apps work behind Everfresh", "Next.js, Astro, SvelteKit, Django, Flask, a static site; Chromium",
                          "scripts/frameworks", r"^\d+ passed, 0 failed$"),

@@ -26,6 +26,7 @@ Every command except `dev` and `config` uses the running `dev`, and AWS only wit
   everfresh page show /products/1      show the published version, its freshness and its lease
   everfresh status --stack shop        show the queues of the deployed stack `shop`
   everfresh dlq list                   show the messages that were rejected
+  everfresh doctor                     check permissions, settings and versions, and say what to do
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 busy or not finished in time. With --json an error is {\"error\": \"…\"} on standard output, with the same code.";
 
@@ -83,11 +84,21 @@ pub(crate) enum Command {
     Preview(PreviewCommand),
     /// Show queues, table and bucket of the running `dev` or of a stack
     Status,
+    /// Check permissions, settings, clock and versions of a deployment; say what to do
+    Doctor,
     /// Inspect the dead-letter queue, send its messages again or delete them
     #[command(subcommand)]
     Dlq(DlqCommand),
     /// Request pages ahead of their first reader, once per deployment
     Prewarm(prewarm::PrewarmArgs),
+    /// Print a completion script for a shell
+    Completion(CompletionArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompletionArgs {
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -145,6 +156,10 @@ pub(crate) struct EnqueueArgs {
     /// End the cooldown of a page that failed, so that it is rendered at once
     #[arg(long, conflicts_with = "tag")]
     pub(crate) force: bool,
+
+    /// Show what would be enqueued, and enqueue nothing
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -174,7 +189,7 @@ pub(crate) enum PageCommand {
     Pin(ChangeArgs),
     /// Let a page be regenerated again, and request it
     Unpin(ChangeArgs),
-    /// Make pages stale: by path, by prefix or by tag
+    /// Make pages stale, or with --hard expired: by path, by prefix or by tag
     Invalidate(InvalidateArgs),
     /// Take pages down: they are answered with 410 until they are unpinned
     Purge(PurgeArgs),
@@ -275,6 +290,11 @@ pub(crate) struct InvalidateArgs {
     #[arg(long)]
     pub(crate) tag: Option<String>,
 
+    /// Readers wait for the next render, and do not get what is published meanwhile. At the end of
+    /// the wait they do, if no render has succeeded
+    #[arg(long)]
+    pub(crate) hard: bool,
+
     /// Tenant of the pages; optional if the configuration has only one
     #[arg(long)]
     pub(crate) tenant: Option<String>,
@@ -287,12 +307,16 @@ pub(crate) struct InvalidateArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PurgeArgs {
     /// Path of one page
-    #[arg(required_unless_present = "prefix", conflicts_with = "prefix")]
+    #[arg(required_unless_present_any = ["prefix", "tag"], conflicts_with_all = ["prefix", "tag"])]
     pub(crate) path: Option<String>,
 
     /// Every published page at and below this path
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tag")]
     pub(crate) prefix: Option<String>,
+
+    /// Every published page that carries this tag
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
 
     /// Tenant of the pages; optional if the configuration has only one
     #[arg(long)]
@@ -305,8 +329,12 @@ pub(crate) struct PurgeArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainArgs {
-    /// URL as a reader requests it; without a host, a path of the only tenant
+    /// URL as a reader requests it, or a path of the tenant
     pub(crate) url: String,
+
+    /// Tenant of a URL without a host; optional if the configuration has only one
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -354,8 +382,12 @@ pub(crate) enum RequestCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RequestArgs {
-    /// Handle printed by `enqueue`
+    /// Handle printed by `enqueue`, or the path of a page: the request that was handled last
     pub(crate) handle: String,
+
+    /// Path of the handle's page. Needed only in a table with raw keys
+    #[arg(long, value_name = "PATH")]
+    pub(crate) page: Option<String>,
 
     /// Tenant of the request; optional if the configuration has only one
     #[arg(long)]

@@ -95,8 +95,8 @@ pub(crate) fn load(file: &Path) -> anyhow::Result<Config> {
     Config::parse(&read(file)?).map_err(|error| anyhow!("{}: {}", file.display(), error.to_string().trim_end()))
 }
 
-/// Reads the secrets that are variables of this process. Those of Secrets Manager belong to a stack:
-/// `dev` leaves their headers out.
+/// Reads the secrets that are variables of this process. Those of Secrets Manager belong to a
+/// stack: `dev` leaves their headers out.
 pub(crate) async fn read_secrets(config: &mut Config, sends: Sends) -> anyhow::Result<()> {
     let left_out = config.read_secrets(sends, |name| std::env::var(name).ok(), None).await?;
     for reference in left_out {

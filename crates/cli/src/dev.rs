@@ -85,6 +85,7 @@ pub(crate) async fn run(args: DevArgs, target: &TargetArgs) -> anyhow::Result<()
         raw_keys: settings.worker.layout.raw_keys,
         deploy: settings.worker.regenerate.deploy,
         epsilon_ms: settings.worker.regenerate.ladder.epsilon_ms,
+        ladder: settings.worker.regenerate.ladder,
     };
     // Before the endpoints are published: a script may signal as soon as it sees them.
     let mut shutdown = ShutdownSignals::listen().context("listening for Ctrl-C")?;

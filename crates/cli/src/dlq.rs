@@ -1,14 +1,14 @@
 //! `everfresh dlq`: what is in the dead-letter queue, sending it again, and deleting it.
 
 mod args;
-mod letter;
+mod dead_letter;
 mod list;
 mod take;
 mod walk;
 
 pub(crate) use self::args::DlqCommand;
 use self::args::Filter;
-use self::letter::DeadLetter;
+use self::dead_letter::DeadLetter;
 use self::take::Act;
 use crate::args::TargetArgs;
 use crate::target::Target;
@@ -25,8 +25,8 @@ pub(crate) async fn run(command: DlqCommand, target: &TargetArgs) -> anyhow::Res
 }
 
 impl Filter {
-    fn selects(&self, letter: &DeadLetter) -> bool {
-        let reason = self.reason.as_deref().is_none_or(|reason| letter.reason() == Some(reason));
-        reason && self.path.as_deref().is_none_or(|path| letter.field("path") == Some(path))
+    fn selects(&self, dead_letter: &DeadLetter) -> bool {
+        let reason = self.reason.as_deref().is_none_or(|reason| dead_letter.reason() == Some(reason));
+        reason && self.path.as_deref().is_none_or(|path| dead_letter.field("path") == Some(path))
     }
 }

@@ -1,4 +1,4 @@
-//! `everfresh enqueue`: sends requests, and waits for their end if asked to.
+//! `everfresh enqueue`: sends requests, and with `--wait` waits for their end.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -55,16 +55,28 @@ pub(crate) async fn run(args: EnqueueArgs, target: &TargetArgs) -> anyhow::Resul
         let one = config.accept(message.clone(), None, "not-known-yet");
         accepted.push(one.context("the worker would reject this request")?);
     }
+    let names = if args.paths.is_empty() { args.tag.iter().cloned().collect() } else { args.paths.clone() };
+    if args.dry_run {
+        let reason = reason.as_str();
+        return names.iter().try_for_each(|name| match as_json {
+            true => output::json_line(&json!({"dry_run": true, "would": format!("enqueue {name} ({reason})")})),
+            false => say!("would enqueue {name} ({reason})"),
+        });
+    }
     if args.force {
         for resolved in accepted.iter().filter_map(|one| one.resolved.as_ref()) {
             target.ledger().end_cooldown(&resolved.page).await?;
         }
     }
-    let names = if args.paths.is_empty() { args.tag.iter().cloned().collect() } else { args.paths.clone() };
     let (mut enqueued, failed) = send(&target, &messages, names, accepted).await;
     if !as_json {
         for one in &enqueued {
-            say!("enqueued: everfresh request show {}{hint}", one.sent)?;
+            // A handle leads to no row of such a table.
+            let page = match target.layout.raw_keys && one.resolved.is_some() {
+                true => format!(" --page {}", one.named),
+                false => String::new(),
+            };
+            say!("enqueued: everfresh request show {}{page}{hint}", one.sent)?;
         }
     }
     if args.wait {

@@ -9,7 +9,7 @@ use crate::output::{self, OutputClosed, note};
 
 pub(crate) const USAGE: u8 = 2;
 
-/// An end that scripts tell from other failures.
+/// Why a command failed, as scripts see it in the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Failed,
@@ -51,6 +51,11 @@ pub(crate) fn not_found(text: impl Into<String>) -> anyhow::Error {
 
 pub(crate) fn unfinished(text: impl Into<String>) -> anyhow::Error {
     Ended { exit: Exit::Unfinished, text: text.into(), has_printed: false }.into()
+}
+
+/// Whether this is how the command ended.
+pub(crate) fn is(error: &anyhow::Error, exit: Exit) -> bool {
+    error.downcast_ref::<Ended>().is_some_and(|ended| ended.exit == exit)
 }
 
 /// For a command that has printed its result: only the exit code and the line on standard error are

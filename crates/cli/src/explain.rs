@@ -2,15 +2,23 @@
 
 use anyhow::{Context, bail};
 use everfresh_core::config::{Config, Destination, Proxied, TenantConfig};
-use everfresh_core::domain::freshness::Freshness;
+use everfresh_core::domain::freshness::{Freshness, Policy, needs_watermarks};
+use everfresh_core::domain::invalidations::Watermark;
+use everfresh_core::domain::page_key::PageKey;
 use everfresh_core::domain::seconds;
+use everfresh_core::ledger::{Ledger, PageState};
 use serde_json::json;
 
 use crate::args::{ExplainArgs, TargetArgs};
 use crate::config::tenant;
 use crate::output::{self, say};
-use crate::page::show::{cause, freshness_of, in_words, since};
+use crate::page::show::{cause, freshness_of, holder, in_words, since};
+use crate::request::records::newest;
 use crate::target::Target;
+use crate::words::{age, shortened};
+
+/// Requests that are shown, the newest ones.
+const SHOWN_REQUESTS: usize = 3;
 
 /// What `explain` found, in the order in which a request meets it.
 struct Findings(Vec<(&'static str, String)>);
@@ -24,7 +32,7 @@ impl Findings {
 pub(crate) async fn run(args: &ExplainArgs, target: &TargetArgs) -> anyhow::Result<()> {
     let deployment = Target::resolve(target).await?;
     let config = deployment.config().await?;
-    let (tenant, path) = tenant_and_path(&config, &args.url)?;
+    let (tenant, path) = tenant_and_path(&config, &args.url, args.tenant.as_deref())?;
     let mut found = Findings(Vec::new());
     found.add("tenant", tenant.tenant.as_str());
     match tenant.destination(&path).with_context(|| path.clone())? {
@@ -45,7 +53,8 @@ pub(crate) async fn run(args: &ExplainArgs, target: &TargetArgs) -> anyhow::Resu
             let ledger = deployment.ledger();
             let state = ledger.lookup(&resolved.page).await?;
             let now_ms = ledger.time().now_ms();
-            let freshness = freshness_of(&deployment, &ledger, &resolved, &state).await?;
+            let epoch_ms = ledger.epoch(&tenant.tenant).await?;
+            let freshness = freshness_of(&deployment, &ledger, &resolved, &state, epoch_ms).await?;
             if let Some(meta) = &state.meta {
                 let version = meta.version.map_or("a foreign writer's".to_owned(), |version| version.to_string());
                 let age = since(seconds::to_ms(meta.generated_at), now_ms);
@@ -58,11 +67,19 @@ pub(crate) async fn run(args: &ExplainArgs, target: &TargetArgs) -> anyhow::Resu
             let lease = state.lock.as_ref().filter(|lock| lock.held(now_ms));
             if let Some(lock) = lease {
                 let left = in_words(lock.lease_expires_at.saturating_sub(seconds::floor(now_ms)));
-                found.add("lease", format!("a worker renders it; its lease lasts another {left} unless renewed"));
+                let holder = holder(lock);
+                found.add("lease", format!("{holder} renders it; its lease lasts another {left} unless renewed"));
             }
             if let Some(failure) = state.health.last_failure.filter(|_| state.health.failures > 0) {
                 let (count, age) = (state.health.failures, since(failure.at_ms, now_ms));
                 found.add("failures", format!("{count} in a row; {age} ago {}", failure.class.explain()));
+            }
+            for text in watermarks(&ledger, &resolved.page, &state, deployment.epsilon_ms, now_ms).await? {
+                found.add("watermark", text);
+            }
+            for (key, row) in newest(&ledger, &resolved.page, SHOWN_REQUESTS).await? {
+                let age = row.events.last().map_or("?".to_owned(), |event| age(event.at_ms, now_ms));
+                found.add("request", format!("{}  {}, {age}", shortened(key.as_str(), 36), row.state()));
             }
             let cooldown = state.health.cooldown_until(now_ms);
             found.add(
@@ -72,14 +89,55 @@ pub(crate) async fn run(args: &ExplainArgs, target: &TargetArgs) -> anyhow::Resu
         }
     }
     if target.json {
-        let fields: serde_json::Map<_, _> =
-            found.0.into_iter().map(|(what, text)| (what.to_owned(), json!(text))).collect();
+        let mut fields = serde_json::Map::new();
+        for (what, text) in found.0 {
+            match what {
+                "watermark" | "request" => {
+                    let list = fields.entry(format!("{what}s")).or_insert_with(|| json!([]));
+                    list.as_array_mut().into_iter().for_each(|list| list.push(json!(text)));
+                }
+                _ => {
+                    fields.insert(what.to_owned(), json!(text));
+                }
+            }
+        }
         return output::json(&fields);
     }
     for (what, text) in found.0 {
         say!("{what:<9} {text}")?;
     }
     Ok(())
+}
+
+/// Every invalidation that concerns the page, and whether the published version is older.
+async fn watermarks(
+    ledger: &Ledger,
+    page: &PageKey,
+    state: &PageState,
+    epsilon_ms: u64,
+    now_ms: u64,
+) -> anyhow::Result<Vec<String>> {
+    let Some(meta) = &state.meta else { return Ok(Vec::new()) };
+    let health = &state.health;
+    let by_path = health
+        .path_watermark_ms
+        .map(|at_ms| (format!("path {}", page.path()), Watermark { at_ms, hard_ms: health.path_hard_ms }));
+    let others = ledger.watermarks(page, &meta.tags).await?.into_iter().map(|(sk, watermark)| {
+        let (kind, name) = sk.split_once('#').unwrap_or(("", &sk));
+        (format!("{} {name}", kind.to_ascii_lowercase()), watermark)
+    });
+    let shown = |(what, watermark): (String, Watermark)| {
+        // The rule by which freshness judges an epoch: whether the version may be older.
+        let policy = Policy { deploy: 0, max_stale_seconds: None, epsilon_ms };
+        let counts = |at_ms: u64| needs_watermarks(meta, Some(at_ms), &policy, now_ms);
+        let age = age(watermark.at_ms, now_ms);
+        match (watermark.hard_ms.is_some_and(counts), counts(watermark.at_ms)) {
+            (true, _) => format!("{what}, {age}: it expires this version (hard)"),
+            (false, true) => format!("{what}, {age}: it makes this version stale"),
+            (false, false) => format!("{what}, {age}: this version is newer"),
+        }
+    };
+    Ok(by_path.into_iter().chain(others).map(shown).collect())
 }
 
 fn answer(freshness: Freshness, pinned: bool, now_ms: u64) -> String {
@@ -135,13 +193,20 @@ fn next(
 }
 
 /// The tenant of the URL's host, and its path with the query.
-fn tenant_and_path<'c>(config: &'c Config, url: &str) -> anyhow::Result<(&'c TenantConfig, String)> {
+fn tenant_and_path<'c>(
+    config: &'c Config,
+    url: &str,
+    named: Option<&str>,
+) -> anyhow::Result<(&'c TenantConfig, String)> {
     if url.starts_with('/') {
-        return Ok((tenant(config, None)?, url.to_owned()));
+        return Ok((tenant(config, named)?, url.to_owned()));
     }
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (host, path) = rest.split_once('/').map_or((rest, "/".to_owned()), |(host, path)| (host, format!("/{path}")));
     match config.tenant_of_host(host) {
+        Some(tenant) if named.is_some_and(|named| named != tenant.tenant.as_str()) => {
+            bail!("the host {host} is of tenant {}: leave --tenant out", tenant.tenant)
+        }
         Some(tenant) => Ok((tenant, path)),
         None => bail!("no tenant has the host {host}: readers get 421"),
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::args::{LeaseCommand, TargetArgs};
 use crate::config::tenant;
 use crate::output::{self, say};
-use crate::page::show::{in_words, resolve};
+use crate::page::show::{holder, in_words, resolve};
 use crate::target::Target;
 
 pub(crate) async fn run(command: LeaseCommand, args: &TargetArgs) -> anyhow::Result<()> {
@@ -32,12 +32,15 @@ pub(crate) async fn run(command: LeaseCommand, args: &TargetArgs) -> anyhow::Res
     if args.json {
         let path = page.path().as_str();
         let until = lock.lease_expires_at;
-        return output::json(&json!({"path": path, "held": true, "expires_at": until, "released": released}));
+        let holder = holder(&lock);
+        return output::json(
+            &json!({"path": path, "held": true, "holder": holder, "expires_at": until, "released": released}),
+        );
     }
     match released {
         Some(true) => say!("the lease of {} is ended; its worker's request is retried", page.path()),
         Some(false) => say!("the lease of {} had ended by itself", page.path()),
         None if dry_run => say!("would end the lease of {}, held for another {left}", page.path()),
-        None => say!("the lease of {} is held for another {left} unless renewed", page.path()),
+        None => say!("the lease of {} is held by {} for another {left} unless renewed", page.path(), holder(&lock)),
     }
 }

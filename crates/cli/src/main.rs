@@ -1,10 +1,12 @@
 //! The `everfresh` command: runs Everfresh on this machine, and inspects it here and on AWS.
 
 mod args;
+mod completion;
 mod config;
 mod demo;
 mod dev;
 mod dlq;
+mod doctor;
 mod enqueue;
 mod exit;
 mod explain;
@@ -84,6 +86,8 @@ async fn run(args: Args) -> anyhow::Result<()> {
         Command::Config(ConfigCommand::Check) => config::check(target),
         Command::Preview(PreviewCommand::Cookie(preview)) => preview::cookie(&preview, target).await,
         Command::Status => status::run(target).await,
+        Command::Doctor => doctor::run(target).await,
+        Command::Completion(args) => completion::run(&args),
         Command::Dlq(command) => dlq::run(command, target).await,
         Command::Prewarm(args) => prewarm::run(args, target).await,
         Command::Request(RequestCommand::List(args)) => request::list(args, target).await,

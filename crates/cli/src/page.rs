@@ -4,6 +4,7 @@ mod change;
 mod diff;
 mod history;
 mod list;
+mod purge;
 pub(crate) mod show;
 mod state;
 
@@ -25,7 +26,7 @@ pub(crate) async fn run(command: PageCommand, args: &TargetArgs) -> anyhow::Resu
         PageCommand::Unpin(page) => change::unpin(&deployment, page).await,
         PageCommand::Rollback(page) => change::roll_back(&deployment, page).await,
         PageCommand::Invalidate(pages) => change::invalidate(&deployment, pages).await,
-        PageCommand::Purge(pages) => change::purge(&deployment, pages).await,
+        PageCommand::Purge(pages) => purge::run(&deployment, pages).await,
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) async fn pause(args: &PauseArgs, target: &TargetArgs) -> anyhow::Resu
     if !args.dry_run {
         deployment.ledger().pause(tenant.as_ref()).await?;
     }
-    told(args, target, tenant.as_ref(), true)?;
+    report(args, target, tenant.as_ref(), true)?;
     note!(
         "workers notice within {} s and finish what they render; end it with `everfresh resume`",
         PAUSE_DELAY_MS / 1_000
@@ -27,7 +27,7 @@ pub(crate) async fn resume(args: &PauseArgs, target: &TargetArgs) -> anyhow::Res
     if !args.dry_run {
         deployment.ledger().resume(tenant.as_ref()).await?;
     }
-    told(args, target, tenant.as_ref(), false)?;
+    report(args, target, tenant.as_ref(), false)?;
     note!("a request that waited comes back after at most an eighth of the time since it was sent");
     Ok(())
 }
@@ -41,12 +41,12 @@ async fn opened(args: &PauseArgs, target: &TargetArgs) -> anyhow::Result<(Target
     Ok((deployment, tenant))
 }
 
-fn told(args: &PauseArgs, target: &TargetArgs, tenant: Option<&Tenant>, paused: bool) -> anyhow::Result<()> {
-    let whom = tenant.map_or("all tenants".to_owned(), |tenant| format!("tenant {tenant}"));
+fn report(args: &PauseArgs, target: &TargetArgs, tenant: Option<&Tenant>, paused: bool) -> anyhow::Result<()> {
+    let scope = tenant.map_or("all tenants".to_owned(), |tenant| format!("tenant {tenant}"));
     if target.json {
         let tenant = tenant.map(Tenant::as_str);
         return output::json(&json!({"tenant": tenant, "paused": paused, "dry_run": args.dry_run}));
     }
     let state = if paused { "paused" } else { "resumed" };
-    say!("{}regeneration of {whom} is {state}", if args.dry_run { "would be done: " } else { "" })
+    say!("{}regeneration of {scope} is {state}", if args.dry_run { "would be done: " } else { "" })
 }

@@ -47,6 +47,10 @@ pub(crate) struct PrewarmArgs {
     /// Tenant of the pages; optional if the configuration has only one
     #[arg(long)]
     tenant: Option<String>,
+
+    /// Show which pages would be requested, and request none
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// `20/s`, or `20`.
@@ -86,6 +90,16 @@ pub(crate) async fn run(args: PrewarmArgs, target: &TargetArgs) -> anyhow::Resul
         }
     }
     let paths: Vec<String> = paths.into_iter().collect();
+    if args.dry_run {
+        for path in &paths {
+            match as_json {
+                true => output::json_line(&serde_json::json!({"dry_run": true, "would": format!("enqueue {path}")}))?,
+                false => say!("would enqueue {path}")?,
+            }
+        }
+        note!("{} pages, {foreign} of other hosts, {not_pages} not pages", paths.len());
+        return Ok(());
+    }
     let (sent, failed) = send(&args, &target, tenant, &paths).await?;
     if as_json {
         output::json(&serde_json::json!({

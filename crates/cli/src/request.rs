@@ -1,17 +1,17 @@
 //! `everfresh request`: state, events and records of requests.
 
 mod args;
-mod records;
+mod named;
+pub(crate) mod records;
 pub(crate) mod state;
 mod tail;
 
-use anyhow::Context;
 use everfresh_core::domain::page::ReqStatus;
-use everfresh_core::domain::request::SentHandle;
 use everfresh_core::domain::request_events::Event;
 use everfresh_core::domain::seconds;
 
 pub(crate) use self::args::{CleanupArgs, ListArgs, TailArgs};
+use self::named::Named;
 pub(crate) use self::records::{cleanup, list};
 use self::state::{State, States};
 pub(crate) use self::tail::tail;
@@ -24,13 +24,14 @@ use crate::target::Target;
 use crate::words::age;
 
 pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Result<()> {
-    let sent: SentHandle = args.handle.parse().with_context(|| format!("{:?}", args.handle))?;
     let json = target.json;
     let target = Target::resolve(target).await?;
     let config = target.config().await?;
     let tenant = tenant(&config, args.tenant.as_deref())?;
     let states = States::new(&target, tenant);
-    let state = states.of(&sent, None).await?;
+    let named = Named::find(&states.ledger, tenant, &args.handle, args.page.as_deref()).await?;
+    let sent = &named.sent;
+    let state = states.of(sent, named.known()).await?;
     let now_ms = states.ledger.time().now_ms();
     let State::Recorded(row) = &state else {
         // Not an error: a request has no record before its first delivery, and never gets one if it

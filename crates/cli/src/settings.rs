@@ -25,8 +25,8 @@ const FUNCTION_TIMEOUT: &str = "EVERFRESH_FUNCTION_TIMEOUT_MS";
 
 const FUNCTION_TIMEOUT_MS: u64 = 60_000;
 
-/// Settings of both functions. Table, bucket, queues and configuration are placeholders until
-/// [`Settings::provide`].
+/// Settings of the worker and the serving function. Table, bucket, queues and configuration are
+/// placeholders until [`Settings::provide`].
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) worker: Worker,
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_both_functions_are_read() {
+    fn variables_of_worker_and_serving_function_are_read() {
         let settings = read(&[
             ("EVERFRESH_DEPLOY", "7"),
             ("EVERFRESH_MAX_ATTEMPTS", "2"),

@@ -30,8 +30,20 @@ pub(crate) struct Target {
     pub(crate) deploy: u64,
     /// Clock error: times closer than this cannot be ordered.
     pub(crate) epsilon_ms: u64,
+    /// The worker's timeouts, where `dev` says them. A stack's are in its functions.
+    pub(crate) ladder: Option<Ladder>,
+    /// Of a stack.
+    pub(crate) functions: Option<Functions>,
     /// Location of the configuration: a file, or `s3://bucket/key`.
     config: String,
+}
+
+/// Names of a stack's functions.
+#[derive(Debug)]
+pub(crate) struct Functions {
+    pub(crate) worker: String,
+    pub(crate) serving: String,
+    pub(crate) maintenance: String,
 }
 
 /// Written by a running `dev` into its data folder.
@@ -50,6 +62,7 @@ pub(crate) struct Endpoints {
     pub(crate) raw_keys: bool,
     pub(crate) deploy: u64,
     pub(crate) epsilon_ms: u64,
+    pub(crate) ladder: Ladder,
 }
 
 impl Target {
@@ -76,6 +89,10 @@ impl Target {
             let error = error.to_string();
             anyhow!("{}: {}; name a local copy with --config FILE to go on without it", self.name, error.trim_end())
         })
+    }
+
+    pub(crate) fn config_location(&self) -> &str {
+        &self.config
     }
 
     pub(crate) fn ledger(&self) -> Ledger {
@@ -118,9 +135,18 @@ impl Target {
             clock: Clock::system(),
             retry_partition: None,
         });
-        let Endpoints { stack, single_tenant, raw_keys, deploy, epsilon_ms, .. } = endpoints;
-        let config = endpoints.config.display().to_string();
-        Ok(Self { clients, stack, name, layout: KeyLayout { single_tenant, raw_keys }, deploy, epsilon_ms, config })
+        let Endpoints { stack, single_tenant, raw_keys, deploy, epsilon_ms, ladder, .. } = endpoints;
+        Ok(Self {
+            clients,
+            stack,
+            name,
+            layout: KeyLayout { single_tenant, raw_keys },
+            deploy,
+            epsilon_ms,
+            ladder: Some(ladder),
+            functions: None,
+            config: endpoints.config.display().to_string(),
+        })
     }
 
     async fn on_aws(name: &str) -> anyhow::Result<Self> {
@@ -166,6 +192,12 @@ async fn describe(config: &SdkConfig, name: &str, shown_name: String) -> anyhow:
         },
         deploy: parameter("DeployNumber").parse().unwrap_or_default(),
         epsilon_ms: Ladder::default().epsilon_ms,
+        ladder: None,
+        functions: Some(Functions {
+            worker: output("WorkerFunctionName").unwrap_or_else(|_| format!("{name}-worker")),
+            serving: output("ServeFunctionName").unwrap_or_else(|_| format!("{name}-serve")),
+            maintenance: output("MaintenanceFunctionName").unwrap_or_else(|_| format!("{name}-maintenance")),
+        }),
         config: output("ConfigLocation")?,
     })
 }

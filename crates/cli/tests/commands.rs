@@ -307,3 +307,16 @@ fn dev_renders_from_the_given_origin() {
     let page = eventually(&dev.data, &["page", "show", "/some/page"], |page| page["published"]["status"] == 200);
     assert_eq!(page["published"]["body_bytes"], "<html>/some/page</html>".len());
 }
+
+#[test]
+fn completion_names_every_command_in_each_shell() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = everfresh(&["completion", shell]);
+        assert!(script.status.success(), "{shell}: {}", text(&script.stderr));
+        let script = text(&script.stdout);
+        for word in ["doctor", "invalidate", "redrive", "completion"] {
+            assert!(script.contains(word), "{shell} lacks {word}");
+        }
+    }
+    assert_eq!(everfresh(&["completion", "tcsh"]).status.code(), Some(2));
+}

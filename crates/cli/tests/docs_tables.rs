@@ -66,9 +66,9 @@ impl Function {
         headings.flat_map(|heading| configuration.named(heading)).collect()
     }
 
-    /// What it makes of these variables, beside those that are required. A second reading with a
-    /// deadline that is too short shows the timeout too, which is kept nowhere but named in the
-    /// error.
+    /// What it makes of these variables, in addition to those that are required. A second reading
+    /// with a deadline that is too short shows the timeout too, which is kept nowhere but named in
+    /// the error.
     fn seen(&self, documented: &BTreeMap<String, Vec<String>>, set: &[(&str, &str)]) -> [String; 2] {
         let with = |more: &[(&str, &str)]| {
             let read = (self.read)(&|variable: &str| {

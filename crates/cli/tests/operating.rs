@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Dev, everfresh, text};
+use support::{Dev, everfresh, run, text};
 
 const FIGS: &str = "/products/figs";
 
@@ -25,6 +25,15 @@ fn one(dev: &Dev, arguments: &[&str]) -> Value {
     json(dev, arguments).remove(0)
 }
 
+/// What a command prints, also if it fails.
+fn document(dev: &Dev, arguments: &[&str]) -> Value {
+    serde_json::from_slice(&run(&dev.data, arguments).stdout).unwrap()
+}
+
+fn code(dev: &Dev, arguments: &[&str]) -> Option<i32> {
+    run(&dev.data, arguments).status.code()
+}
+
 fn plain(dev: &Dev, arguments: &[&str]) -> String {
     let output = everfresh(&[arguments, &["--data", dev.data.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
@@ -35,8 +44,9 @@ fn plain(dev: &Dev, arguments: &[&str]) -> String {
 fn eventually(dev: &Dev, arguments: &[&str], expected: impl Fn(&Value) -> bool) -> Value {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
-        let shown = one(dev, arguments);
-        if expected(&shown) {
+        let output = run(&dev.data, arguments);
+        let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if output.status.success() && expected(&shown) {
             return shown;
         }
         assert!(Instant::now() < end, "{arguments:?} never printed what was expected: {shown}");
@@ -46,7 +56,7 @@ fn eventually(dev: &Dev, arguments: &[&str], expected: impl Fn(&Value) -> bool) 
 
 /// Edits the demo's data, and waits until the page shows it as a new version.
 fn publish(dev: &Dev, folder: &Path, stock: u32) -> String {
-    let before = one(dev, &["page", "show", FIGS])["published"]["version"].clone();
+    let before = document(dev, &["page", "show", FIGS])["published"]["version"].clone();
     let file = folder.join("demo/site/data.json");
     let edited = fs::read_to_string(&file).unwrap().replacen("\"version\": ", &format!("\"version\": {stock}"), 1);
     fs::write(&file, edited).unwrap();
@@ -88,8 +98,14 @@ fn page_is_rolled_back_pinned_and_unpinned() {
     assert_eq!((shown["state"].as_str(), shown["pinned"].as_bool()), (Some("pinned"), Some(true)));
     assert_eq!(one(&dev, &["page", "diff", FIGS, &old])["same"], true);
     assert_eq!(plain(&dev, &["page", "show", FIGS, "--body"]), plain(&dev, &["page", "show", FIGS, "--version", &old]));
-    let listed = json(&dev, &["page", "list", "--state", "pinned"]);
-    assert_eq!((listed.len(), listed[0]["path"].as_str()), (1, Some(FIGS)));
+    for state in ["pinned", "fresh"] {
+        let listed = json(&dev, &["page", "list", "--state", state, "--prefix", FIGS]);
+        assert_eq!((listed.len(), listed[0]["path"].as_str()), (1, Some(FIGS)), "{state}");
+        assert_eq!(listed[0]["states"], serde_json::json!(["pinned", "fresh"]));
+    }
+    let missing = "0000000000000001-00000001";
+    assert_eq!(code(&dev, &["page", "show", FIGS, "--version", missing]), Some(3));
+    assert_eq!(code(&dev, &["page", "diff", FIGS, missing]), Some(3));
 
     one(&dev, &["page", "unpin", FIGS]);
     eventually(&dev, &["page", "diff", FIGS, &old], |diff| diff["same"] == false);
@@ -126,6 +142,79 @@ fn invalidated_pages_are_stale_by_path_prefix_and_tag() {
 }
 
 #[test]
+fn hard_invalidation_expires_pages_by_path_prefix_and_tag() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = started(folder.path());
+    for (arguments, path) in
+        [(&["/about"][..], "/about"), (&["--prefix", "/products"], "/products"), (&["--tag", "products"], "/")]
+    {
+        eventually(&dev, &["page", "show", path], |page| page["published"]["status"] == 200);
+        let invalidate = [&["page", "invalidate", "--hard"], arguments].concat();
+        let would = one(&dev, &[&invalidate[..], &["--dry-run"]].concat());
+        assert!(would["would"].as_str().unwrap().starts_with("make expired: "), "{would}");
+        assert_eq!(one(&dev, &invalidate)["hard"], true);
+        let shown = one(&dev, &["page", "show", path]);
+        assert_eq!(shown["freshness"], "expired: invalidated since it was rendered", "{path}");
+        let explained = one(&dev, &["explain", path]);
+        let watermarks = explained["watermarks"].as_array().unwrap();
+        assert!(watermarks.iter().any(|text| text.as_str().unwrap().ends_with("(hard)")), "{explained}");
+    }
+}
+
+#[test]
+fn missing_page_ends_with_not_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = started(folder.path());
+    let shown = document(&dev, &["page", "show", FIGS]);
+    assert_eq!((shown["state"].as_str(), shown["published"].is_null()), (Some("missing"), true), "{shown}");
+    for arguments in [
+        &["page", "show", FIGS][..],
+        &["page", "show", FIGS, "--body"],
+        &["page", "diff", FIGS, "previous"],
+        &["page", "diff", FIGS, "0000000000000001-00000001"],
+    ] {
+        assert_eq!(code(&dev, arguments), Some(3), "{arguments:?}");
+    }
+}
+
+#[test]
+fn pages_are_purged_by_tag_once_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = started(folder.path());
+    for path in [FIGS, "/products/pears", "/products"] {
+        eventually(&dev, &["enqueue", path, "--wait"], |request| request["state"] == "completed");
+    }
+    let purge = |more: &[&str]| -> Vec<String> {
+        let purged = json(&dev, &[&["page", "purge"], more].concat());
+        let path = |line: &Value| line["path"].as_str().or(line["would"].as_str()).unwrap().to_owned();
+        purged.iter().map(path).collect()
+    };
+    let would = purge(&["--tag", "products", "--dry-run"]);
+    assert!(would.contains(&format!("purge {FIGS}")) && !would.contains(&"purge /about".to_owned()), "{would:?}");
+    let purged = purge(&["--tag", "products"]);
+    assert_eq!(purged.len(), would.len(), "{purged:?}");
+    let tombstone = one(&dev, &["page", "show", FIGS])["published"]["version"].clone();
+    assert!(purge(&["--prefix", "/products"]).iter().all(|path| !purged.contains(path)), "they are purged already");
+    assert_eq!(one(&dev, &["page", "show", FIGS])["published"]["version"], tombstone);
+    assert_ne!(one(&dev, &["page", "show", "/about"])["state"], "purged");
+}
+
+#[test]
+fn dry_run_of_enqueue_and_prewarm_sends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = started(folder.path());
+    let list = folder.path().join("paths.txt");
+    fs::write(&list, format!("{FIGS}\n/no/page/here/at/all\n")).unwrap();
+    let would = json(&dev, &["enqueue", FIGS, "/products/pears", "--dry-run"]);
+    assert_eq!((would.len(), would[0]["would"].as_str()), (2, Some("enqueue /products/figs (changed)")));
+    let would = json(&dev, &["prewarm", "--file", list.to_str().unwrap(), "--dry-run"]);
+    assert_eq!((would.len(), would[0]["would"].as_str()), (1, Some("enqueue /products/figs")));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(one(&dev, &["request", "list", FIGS])["requests"], serde_json::json!([]));
+    assert_eq!(code(&dev, &["page", "show", FIGS]), Some(3));
+}
+
+#[test]
 fn paused_request_waits_until_resume() {
     let folder = tempfile::tempdir().unwrap();
     let dev = started(folder.path());
@@ -143,6 +232,10 @@ fn explain_follows_a_url_to_its_answer() {
     for shown in ["tenant    demo", "route     /about, fresh for 10s", "answer    the stored version", "next "] {
         assert!(explained.contains(shown), "{shown}: {explained}");
     }
+    one(&dev, &["enqueue", "/about", "--wait", "--key", "seen-1"]);
+    let named = one(&dev, &["explain", "/about", "--tenant", "demo"]);
+    assert!(named["requests"][0].as_str().unwrap().starts_with("seen-1  completed, "), "{named}");
+    assert_ne!(code(&dev, &["explain", "/about", "--tenant", "other"]), Some(0));
     assert!(plain(&dev, &["explain", "/nothing/here"]).contains("404"));
     let refused = everfresh(&["explain", "http://elsewhere.example/", "--data", dev.data.to_str().unwrap()]);
     assert!(text(&refused.stderr).contains("no tenant has the host elsewhere.example"), "{}", text(&refused.stderr));

@@ -3,58 +3,14 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use support::{Dev, EVERFRESH, everfresh, text};
+use support::stack::{cloudformation_with, of_stack, output, outputs};
+use support::{Dev, everfresh, text};
 
 /// `status --stack NAME` with CloudFormation and the other AWS services at these URLs.
 fn status_of_stack(name: &str, cloudformation: &str, engines: &str) -> Output {
     of_stack(&["status"], name, cloudformation, engines)
-}
-
-/// Any command with `--stack NAME`.
-fn of_stack(arguments: &[&str], name: &str, cloudformation: &str, engines: &str) -> Output {
-    let mut command = Command::new(EVERFRESH);
-    command
-        .args(arguments)
-        .args(["--json", "--stack", name])
-        .env("AWS_ENDPOINT_URL", engines)
-        .env("AWS_ENDPOINT_URL_CLOUDFORMATION", cloudformation)
-        .env("AWS_REGION", "eu-west-1");
-    command
-        .env("AWS_ACCESS_KEY_ID", "local")
-        .env("AWS_SECRET_ACCESS_KEY", "local")
-        .env("AWS_EC2_METADATA_DISABLED", "true");
-    for variable in ["AWS_PROFILE", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
-        command.env_remove(variable);
-    }
-    command.output().unwrap()
-}
-
-/// A CloudFormation endpoint that knows one stack.
-fn cloudformation_with(outputs: String, parameters: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            // The requests are small: one read returns a whole one.
-            let read = stream.read(&mut [0; 4096]).unwrap();
-            assert!(read > 0);
-            let xml = format!(
-                "<DescribeStacksResponse xmlns=\"http://cloudformation.amazonaws.com/doc/2010-05-15/\"><DescribeStacksResult><Stacks><member><StackName>shop</StackName><StackStatus>CREATE_COMPLETE</StackStatus><CreationTime>2026-01-01T00:00:00Z</CreationTime><Outputs>{outputs}</Outputs><Parameters>{parameters}</Parameters></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"
-            );
-            let head = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: text/xml\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-                xml.len()
-            );
-            stream.write_all(head.as_bytes()).unwrap();
-            stream.write_all(xml.as_bytes()).unwrap();
-        }
-    });
-    url
 }
 
 #[test]
@@ -90,19 +46,7 @@ fn dev_killed_with_sigkill_does_not_count_as_running() {
 fn with_stack_commands_use_aws_and_print_it() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
-    let stack = &dev.endpoints["stack"];
-    let output = |key: &str, value: &str| {
-        format!("<member><OutputKey>{key}</OutputKey><OutputValue>{value}</OutputValue></member>")
-    };
-    let names = [
-        ("TableName", "table"),
-        ("BucketName", "bucket"),
-        ("QueueUrl", "queue"),
-        ("LowPriorityQueueUrl", "low_priority_queue"),
-        ("DeadLetterQueueUrl", "dead_letter_queue"),
-    ];
-    let mut outputs: String = names.iter().map(|(key, name)| output(key, stack[name].as_str().unwrap())).collect();
-    outputs += &output("ConfigLocation", dev.endpoints["config"].as_str().unwrap());
+    let outputs = outputs(&dev);
     let engines = dev.endpoints["aws"].as_str().unwrap();
     let status = status_of_stack("shop", &cloudformation_with(outputs.clone(), ""), engines);
     assert!(status.status.success(), "{}", text(&status.stderr));
@@ -114,7 +58,7 @@ fn with_stack_commands_use_aws_and_print_it() {
     let page = |parameters: &'static str| {
         let cloudformation = cloudformation_with(outputs.clone(), parameters);
         let shown = of_stack(&["page", "show", "/"], "shop", &cloudformation, engines);
-        assert!(shown.status.success(), "{}", text(&shown.stderr));
+        assert!(matches!(shown.status.code(), Some(0 | 3)), "{}", text(&shown.stderr));
         let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
         shown["freshness"].as_str().unwrap().to_owned()
     };

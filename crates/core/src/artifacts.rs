@@ -24,7 +24,7 @@ const CONTENT_SECURITY_POLICY: &str = "facetheory-content-security-policy";
 /// The content type of an object whose uploader gave none: S3's default, and that of several SDKs.
 const UNDESCRIBED: [&str; 2] = ["binary/octet-stream", "application/octet-stream"];
 
-/// Longest policy that fits into S3's 2 KB of metadata beside the rest, in bytes.
+/// Longest policy that fits into S3's 2 KB of metadata next to the rest, in bytes.
 const LONGEST_POLICY: usize = 1024;
 
 /// How often an upload is sent because another conditional write was under way on its key.

@@ -142,9 +142,9 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// The machine beside AWS's clock: our oscillator runs faster or slower by so many parts in a
+/// The machine's clock and AWS's: our oscillator runs faster or slower by so many parts in a
 /// million.
-struct Beside {
+struct TwoClocks {
     machine: Machine,
     aws_ms: f64,
     drift_ppm: i64,
@@ -153,7 +153,7 @@ struct Beside {
     freezes: bool,
 }
 
-impl Beside {
+impl TwoClocks {
     fn now(&mut self, event: Happens) {
         match event {
             Happens::Passes(ms) => {
@@ -197,24 +197,24 @@ proptest! {
     ) {
         let machine = Machine::at(10_000_000);
         let time = machine.time();
-        let mut beside = Beside { machine, aws_ms: (10_000_000 + skew_ms) as f64, drift_ppm, freezes };
+        let mut clocks = TwoClocks { machine, aws_ms: (10_000_000 + skew_ms) as f64, drift_ppm, freezes };
         let mut last_ms = 0;
         for (pause, there, back) in rounds {
             for event in pause {
-                beside.now(event);
-                beside.check(&time)?;
+                clocks.now(event);
+                clocks.check(&time)?;
             }
             let sent = time.clock.read();
             for event in there {
-                beside.now(event);
+                clocks.now(event);
             }
-            let date_ms = (beside.aws_ms as i64).div_euclid(1000) * 1000;
+            let date_ms = (clocks.aws_ms as i64).div_euclid(1000) * 1000;
             for event in back {
-                beside.now(event);
-                beside.check(&time)?;
+                clocks.now(event);
+                clocks.check(&time)?;
             }
             time.learn(date_ms, sent, time.clock.read());
-            beside.check(&time)?;
+            clocks.check(&time)?;
             let local_ms = time.local_now_ms();
             prop_assert!(local_ms >= last_ms);
             last_ms = local_ms;

@@ -45,7 +45,7 @@ impl Clock {
         Self { wall: Arc::new(now), monotonic: None }
     }
 
-    /// A wall clock, and beside it a monotonic one that counts from any fixed moment.
+    /// A wall clock and a monotonic one that counts from any fixed moment.
     pub fn with_monotonic(
         wall: impl Fn() -> SystemTime + Send + Sync + 'static,
         monotonic: impl Fn() -> Duration + Send + Sync + 'static,

@@ -20,7 +20,7 @@
 //! | [`response_sharing`], [`cache_control`] | what an origin's headers say about storing its answer |
 //! | [`fragment_headers`] | which requests are not for the stored page |
 //! | [`bypass`] | a version that says that nothing is stored |
-//! | [`validators`] | asking the origin whether a body is still the same |
+//! | [`validators`] | conditional requests to the origin |
 //! | [`origin_address`] | which network addresses an origin may have |
 //! | [`response_age`] | whether a response was made now, or came out of a cache |
 //! | [`outcome`], [`disposition`] | the result of a message, and what is done with it on the queue |

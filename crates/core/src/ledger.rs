@@ -1,10 +1,19 @@
 //! The DynamoDB side of Everfresh: which worker handles a request, which may publish, and what is
 //! published.
 //!
-//! Each verb of the protocol is one method in a file of its own below. A lost race is an outcome; a
-//! [`LedgerError`] means that the ledger does not know or cannot go on. Rights are values: a
-//! [`Claim`] and a [`Lease`](crate::domain::lease::Lease) are made by the verb that grants them and
-//! consumed by the verb that ends them.
+//! Each file has one verb of the protocol and its inverse:
+//!
+//! | Who calls it | Files |
+//! |---|---|
+//! | the worker, in this order | `lookup`, `claim`, `acquire` (also renew and release), `commit` or `fail` (also give back), `pending_notification`, `settle` |
+//! | operators | `operator` (pin, unpin, roll back, purge), `invalidate`, `inspect` (list), `control` (pause) |
+//! | the sweep | `retention` |
+//! | signed requests | `nonce` |
+//! | all of them | `rows`, `expressions`, `transaction`, `conditional`, `errors`, `meta_condition`, `epoch_cache` |
+//!
+//! A lost race is an outcome; a [`LedgerError`] means that the ledger does not know or cannot go on.
+//! Rights are values: a [`Claim`] and a [`Lease`](crate::domain::lease::Lease) are made by the verb
+//! that grants them and consumed by the verb that ends them.
 //!
 //! The table's keys are built in `domain::keys`, its expressions and attribute names are in
 //! `expressions.rs`, rows are read and written in `rows.rs`, and every error of the SDK is
@@ -21,6 +30,7 @@ pub(crate) mod expressions;
 mod fail;
 mod inspect;
 mod invalidate;
+mod invalidate_hard;
 mod lookup;
 mod meta_condition;
 mod nonce;

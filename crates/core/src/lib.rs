@@ -7,7 +7,7 @@
 //! | [`domain`] | what a page is, when it is fresh, when a request is covered: pure, no clock, no I/O |
 //! | [`config`] | `everfresh.toml`, from a message to a request, and the ladder of timeouts |
 //! | [`regenerate`] | the protocol: from a request to a published page |
-//! | [`ledger`] | the DynamoDB side: claim, acquire, renew, commit, fail, invalidate, pin, roll back, purge, list, tidy |
+//! | [`ledger`] | the DynamoDB side: claim, acquire, renew, commit, fail, invalidate, pin, roll back, purge, list, sweep |
 //! | [`artifacts`] | the S3 side: upload, download |
 //! | [`clients`] | the one place that builds SDK clients: shared HTTP client, timeouts, retries, endpoint |
 //! | [`aws_error`] | an AWS SDK's error as the source of one of ours |

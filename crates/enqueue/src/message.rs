@@ -1,7 +1,8 @@
 //! The queue message, version 1.
 //!
 //! ```json
-//! {"v":1, "tenant":"acme", "path":"/products/42?color=red", "reason":"changed", "idempotency_key":"optional"}
+//! {"v":1, "tenant":"acme", "path":"/products/42?color=red", "reason":"changed",
+//!  "idempotency_key":"optional"}
 //! ```
 //!
 //! A message has exactly one of `path` and `tag`. `reason` defaults to `changed`. An unknown,

@@ -248,7 +248,7 @@ fn connections_over_the_limit_wait() {
     let wait = Duration::from_secs(30);
     begins.recv_timeout(wait).unwrap();
     begins.recv_timeout(wait).unwrap();
-    assert!(begins.recv_timeout(Duration::from_millis(300)).is_err(), "a third connection is served beside two");
+    assert!(begins.recv_timeout(Duration::from_millis(300)).is_err(), "a third connection is served");
     release.add_permits(3);
     begins.recv_timeout(wait).unwrap();
     for mut stream in streams {

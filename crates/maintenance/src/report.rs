@@ -1,5 +1,7 @@
 //! What an invocation did.
 
+use std::time::Duration;
+
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_core::maintenance::{SweepError, Swept};
 use everfresh_core::metrics::{self, Metrics};
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 pub enum Ended {
     /// Every page was judged.
     Completed,
-    /// The time was over. The next invocation goes on.
+    /// The time was over. The next invocation continues.
     Interrupted,
     Failed(SweepError),
 }
@@ -19,6 +21,8 @@ pub enum Ended {
 pub struct SweptTenant {
     pub tenant: Tenant,
     pub swept: Swept,
+    /// Of its parts together, without those of other tenants between them.
+    pub duration: Duration,
     pub ended: Ended,
 }
 
@@ -42,9 +46,10 @@ pub struct Failed {
 impl SweptTenant {
     /// One line with the figures as fields.
     pub(crate) fn log(&self) {
-        let Self { tenant, swept, ended } = self;
+        let Self { tenant, swept, duration, ended } = self;
         let Swept { pages, expired, versions, objects, bytes, busy } = *swept;
         let (tenant, completed) = (tenant.as_str(), matches!(ended, Ended::Completed));
+        let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         match ended {
             Ended::Failed(error) => tracing::error!(
                 tenant,
@@ -55,6 +60,8 @@ impl SweptTenant {
                 bytes,
                 busy,
                 completed,
+                duration_ms,
+                error = %error,
                 "{tenant}: the sweep failed: {error}"
             ),
             Ended::Completed | Ended::Interrupted => tracing::info!(
@@ -66,8 +73,9 @@ impl SweptTenant {
                 bytes,
                 busy,
                 completed,
+                duration_ms,
                 "{tenant}: {objects} objects removed{}",
-                if completed { "" } else { ", the next invocation goes on" }
+                if completed { "" } else { ", the next invocation continues" }
             ),
         }
     }

@@ -35,6 +35,8 @@ struct Turn<'a> {
     /// Where the next part begins.
     cursor: Option<String>,
     swept: Swept,
+    /// Of its parts so far.
+    duration: Duration,
 }
 
 impl Maintenance {
@@ -42,18 +44,20 @@ impl Maintenance {
         Self { config, ledger, artifacts }
     }
 
-    /// Sweeps every tenant once, or as far as `time_left` allows: the next invocation goes on from
-    /// the stored cursors. An error ends the sweep of its tenant only.
+    /// Sweeps every tenant once, or as far as `time_left` allows: the next invocation continues
+    /// from the stored cursors. An error ends the sweep of its tenant only.
     pub async fn run(&self, time_left: Duration) -> Report {
         let end = Instant::now() + time_left.saturating_sub(RESERVE);
         let mut report = Report::default();
         let mut turns = self.turns();
         while let Some(mut turn) = turns.pop_front() {
-            let time = end.saturating_duration_since(Instant::now());
+            let started = Instant::now();
+            let time = end.saturating_duration_since(started);
             let part = match time < LEAST_PART {
                 true => None,
                 false => timeout_at(end, self.sweep_part(&mut turn)).await.ok(),
             };
+            turn.duration += started.elapsed();
             let ended = match part {
                 Some(Ok(())) if turn.cursor.is_some() => {
                     turns.push_back(turn);
@@ -64,7 +68,8 @@ impl Maintenance {
                 // A part that was cut off is repeated: it may be interrupted anywhere.
                 None => Ended::Interrupted,
             };
-            let swept = SweptTenant { tenant: turn.tenant.tenant.clone(), swept: turn.swept, ended };
+            let Turn { tenant, swept, duration, .. } = turn;
+            let swept = SweptTenant { tenant: tenant.tenant.clone(), swept, duration, ended };
             swept.log();
             report.tenants.push(swept);
         }
@@ -74,7 +79,8 @@ impl Maintenance {
     /// Every tenant, from a random one on: if the time does not suffice for a part of each, the
     /// first ones by name must not be the only ones that are swept.
     fn turns(&self) -> VecDeque<Turn<'_>> {
-        let turn = |tenant| Turn { tenant, begun: false, cursor: None, swept: Swept::default() };
+        let turn =
+            |tenant| Turn { tenant, begun: false, cursor: None, swept: Swept::default(), duration: Duration::ZERO };
         let mut turns: VecDeque<Turn<'_>> = self.config.tenants().map(turn).collect();
         turns.rotate_left(fastrand::usize(..turns.len().max(1)));
         turns
@@ -83,7 +89,7 @@ impl Maintenance {
     /// The cursor is stored after each part, so that a crash repeats one part only.
     async fn sweep_part(&self, turn: &mut Turn<'_>) -> Result<(), SweepError> {
         let Self { ledger, artifacts, .. } = self;
-        let Turn { tenant, begun, cursor, swept } = turn;
+        let Turn { tenant, begun, cursor, swept, .. } = turn;
         if !*begun {
             *cursor = ledger.sweep_cursor(&tenant.tenant).await?;
             *begun = true;

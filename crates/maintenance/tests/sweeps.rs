@@ -123,7 +123,7 @@ async fn invocation_removes_superseded_bodies_and_expired_pages() {
 
 /// Two parts of acme: a listing of a thousand objects, and the rest.
 #[tokio::test(start_paused = true)]
-async fn next_invocation_goes_on_where_the_time_was_over() {
+async fn next_invocation_continues_where_the_time_was_over() {
     let world = World::with_config(CONFIG).await;
     for start in 1..=3 {
         orphans(&world, "acme", start, 400).await;

@@ -29,7 +29,7 @@ pub(crate) fn remove(headers: &mut HeaderMap) {
     }
 }
 
-/// Leaves at most one `Content-Length`, and none beside `Transfer-Encoding`: the next recipient
+/// Leaves at most one `Content-Length`, and none with `Transfer-Encoding`: the next recipient
 /// could frame the body differently. Call before [`remove`].
 pub(crate) fn unify_length(headers: &mut HeaderMap) {
     let length: Option<u64> = match headers.contains_key(TRANSFER_ENCODING) {

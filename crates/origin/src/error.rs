@@ -41,7 +41,7 @@ pub(crate) enum OriginError {
     Inflates { ratio: u64 },
     #[error("decoding the body stopped")]
     Decoder(#[source] JoinError),
-    #[error("the origin changed the protocol without being asked to")]
+    #[error("the origin changed the protocol without an upgrade request")]
     Switched,
     #[error("the response has Transfer-Encoding {codings:?}: only \"chunked\" is supported")]
     TransferCoding { codings: String },

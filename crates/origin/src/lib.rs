@@ -48,7 +48,7 @@
 //!
 //! # Content codings
 //!
-//! A fetch asks for no coding; with [`Origins::with_decoding`] it accepts gzip, br and zstd, and
+//! A fetch accepts no coding; with [`Origins::with_decoding`] it accepts gzip, br and zstd, and
 //! removes at most two of them, with the headers that describe the coded body. A page with another
 //! coding, or more of them, is left as it is. A stream that is truncated, corrupted or followed by
 //! more bytes is unreadable, and so is one that inflates to more than 200 times its size and

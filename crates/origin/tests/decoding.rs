@@ -186,7 +186,7 @@ async fn passed_response_stays_coded() {
 }
 
 #[tokio::test]
-async fn oversize_page_is_told_from_a_bomb_and_keeps_its_head() {
+async fn oversize_page_keeps_its_head_and_a_bomb_is_unreadable() {
     let limit = 50_000;
     let fetch = async |status: &str, body: Vec<u8>| {
         let head = format!(

@@ -107,7 +107,7 @@ fn unread_bodies_wait_at_the_origin() {
         let (origins, url) = (origins(), origin(&server.url()));
         let before = resident();
         let unread = join_all((0..BODIES).map(|_| origins.pass(&url, visit()))).await;
-        // The origin goes on until the sockets are full.
+        // The origin sends until the sockets are full.
         let mut seen = u64::MAX;
         while seen != sent.load(Ordering::SeqCst) {
             seen = sent.load(Ordering::SeqCst);

@@ -104,13 +104,13 @@ async fn dropped_response_closes_the_connection() {
     for has_head in [true, false] {
         let (closed, noticed) = oneshot::channel();
         let closed = Arc::new(Mutex::new(Some(closed)));
-        let (asked, is_asked) = oneshot::channel();
-        let asked = Arc::new(Mutex::new(Some(asked)));
+        let (received, is_received) = oneshot::channel();
+        let received = Arc::new(Mutex::new(Some(received)));
         let server = Server::start(move |mut talk| {
-            let (closed, asked) = (closed.lock().unwrap().take(), asked.lock().unwrap().take());
+            let (closed, received) = (closed.lock().unwrap().take(), received.lock().unwrap().take());
             async move {
                 talk.request().await?;
-                asked.unwrap().send(()).unwrap();
+                received.unwrap().send(()).unwrap();
                 if has_head {
                     talk.send("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello").await?;
                 }
@@ -127,7 +127,7 @@ async fn dropped_response_closes_the_connection() {
         } else {
             tokio::select! {
                 _ = origins.pass(&url, visit()) => panic!("there is no response"),
-                asked = is_asked => asked.unwrap(),
+                received = is_received => received.unwrap(),
             }
         }
         timeout(LONG, noticed).await.expect("the connection is still open").unwrap();

@@ -38,7 +38,7 @@ async fn response_keeps_cookies_and_loses_connection_headers() {
 }
 
 #[tokio::test]
-async fn length_beside_chunks_is_not_passed_on() {
+async fn length_with_chunks_is_not_passed_on() {
     let server = Server::says(
         "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     )
@@ -147,7 +147,7 @@ async fn unreadable_head_is_a_failure() {
         ("SSH-2.0-OpenSSH_9.6\r\n", "exchange with the origin failed"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nok", "exchange with the origin failed"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "only \"chunked\" is supported"),
-        ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "without being asked"),
+        ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "without an upgrade request"),
     ] {
         let failure = pass(&Server::says(response).await, visit()).await.unwrap_err();
         assert!(chain(&failure).contains(expected), "{response}: {}", chain(&failure));

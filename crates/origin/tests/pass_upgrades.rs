@@ -29,9 +29,9 @@ async fn upgraded_connection_carries_bytes_both_ways() {
              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nwelcome",
         )
         .await?;
-        let mut heard = [0; 5];
-        talk.stream.read_exact(&mut heard).await?;
-        talk.send(heard).await
+        let mut received = [0; 5];
+        talk.stream.read_exact(&mut received).await?;
+        talk.send(received).await
     })
     .await;
     let response = pass(&server, websocket()).await.unwrap();
@@ -44,9 +44,9 @@ async fn upgraded_connection_carries_bytes_both_ways() {
     assert_eq!(response.headers, expected);
     let mut stream = TokioIo::new(response.upgraded.unwrap());
     stream.write_all(b"hello").await.unwrap();
-    let mut heard = String::new();
-    stream.read_to_string(&mut heard).await.unwrap();
-    assert_eq!(heard, "welcomehello");
+    let mut received = String::new();
+    stream.read_to_string(&mut received).await.unwrap();
+    assert_eq!(received, "welcomehello");
     let request = server.requests().remove(0);
     for line in ["connection: upgrade", "upgrade: websocket", "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ=="] {
         assert!(sent_lines(&request).contains(&line), "{request}");

@@ -1,7 +1,8 @@
 //! One line per request: what was answered, and why.
 //!
-//! It repeats `Cache-Status`, so that a developer who wonders why a page is not stored finds the
-//! reason in the log too. Queries, cookies and addresses of visitors are not in it.
+//! The field `cache` is the outcome with its reason: the response's `Cache-Status`, so that a
+//! developer who wonders why a page is not stored finds the reason in the log too. Queries, cookies
+//! and addresses of visitors are not in the line.
 
 use std::time::Duration;
 

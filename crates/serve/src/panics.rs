@@ -19,7 +19,7 @@ pub(crate) async fn catch<T>(metrics: &MetricsBuffer, what: &'static str, work: 
         metrics.count(metrics::PANICS);
         tracing::error!(
             what,
-            "{what} panicked; the instance goes on; the panic's location and message are logged before this line"
+            "{what} panicked; the instance continues; the panic's location and message are logged before this line"
         );
     }
     result.ok()

@@ -111,7 +111,8 @@ fn is_marked(request: &Request) -> bool {
     request.header(PASS_HEADER).is_some_and(|value| !value.is_empty())
 }
 
-/// Whether it asks for another protocol than HTTP, where the connection can be handed over.
+/// Whether it requests an upgrade to another protocol than HTTP, where the connection can be
+/// handed over.
 fn is_websocket(request: &Request) -> bool {
     request.is_upgrade && request.header("upgrade").is_some_and(|value| !value.eq_ignore_ascii_case("h2c"))
 }

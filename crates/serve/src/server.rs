@@ -1,7 +1,8 @@
 //! The server: built once per sandbox, serves any number of requests at a time.
 //!
 //! [`Server::serve`] answers a request with the page flow ([`crate::page`]), and one below
-//! `/_everfresh/` with the trigger ([`crate::trigger`]).
+//! `/_everfresh/` with the trigger ([`crate::trigger`]). It listens nowhere: `main.rs` hands it
+//! Lambda's events, and the CLI's `dev` requests from a port.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -140,7 +140,7 @@ async fn invoke_and_freeze(site: &Site, binary: &Path) -> (Value, u64) {
 }
 
 /// A binary of another package of the workspace.
-fn beside(name: &str) -> PathBuf {
+fn binary(name: &str) -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_everfresh-serve")).with_file_name(name)
 }
 
@@ -157,7 +157,7 @@ async fn regeneration_is_enqueued_before_the_sandbox_freezes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn spawned_send_is_frozen_in_the_middle() {
     let site = Site::with_failing_sends(1).await;
-    let (answer, messages) = invoke_and_freeze(&site, &beside("everfresh-bare-spawn")).await;
+    let (answer, messages) = invoke_and_freeze(&site, &binary("everfresh-bare-spawn")).await;
     assert_eq!(answer["statusCode"], 200);
     assert_eq!(messages, 0, "if this is sent too, the test above shows nothing");
     assert!(site.sends.load(Ordering::SeqCst) <= 1);

@@ -72,7 +72,7 @@ async fn writer_gets_the_origins_answer_until_the_page_shows_it() {
     let origin = echo().await;
     let (world, instance) = world_at(&origin.url(), "").await;
     publish(&world, "before").await;
-    // Soon after a render the worker cannot tell whether it has seen the write, and waits.
+    // Soon after a render the worker does not know whether it has seen the write, and waits.
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     let by = |method: &str, client: &str| {
         let client = Some(client.to_owned());

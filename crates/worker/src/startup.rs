@@ -20,7 +20,7 @@ pub enum BuildError {
     Load(#[from] LoadError),
     /// Templates are read from a folder next to the configuration file, which S3 does not have.
     #[error(
-        "{location}: tenant.{tenant}.render: templates = {folder:?} is a folder beside everfresh.toml, and a configuration in S3 has \
+        "{location}: tenant.{tenant}.render: templates = {folder:?} is a folder next to everfresh.toml, and a configuration in S3 has \
          none: use http, or put file and folder into the function's package and set EVERFRESH_CONFIG to the file's path there"
     )]
     NoFolderInS3 {

@@ -245,7 +245,7 @@ async fn site_survives_three_minutes_of_429_under_load() {
         let before = world.origin.renders();
         let changes = incident(&world, &sandbox, &pages, 3).await;
         let renders = world.origin.renders() - before;
-        assert!(renders <= 4 * pages.len() as u64, "{renders} renders of an origin that asked for less");
+        assert!(renders <= 4 * pages.len() as u64, "{renders} renders of an origin that answers 429");
         for page in &pages {
             assert_eq!(world.published(page).await.unwrap(), "public", "{page}");
         }
@@ -272,7 +272,7 @@ async fn rows_of_invented_addresses_expire() {
     world.enqueue_as("/products/500", "expired").await;
     sandbox.invoke().await;
     assert!(number(&world.health("/products/500").await, "ttl") > world.now_ms() / 1_000);
-    assert_eq!(world.queued_messages().await, 0, "readers ask again");
+    assert_eq!(world.queued_messages().await, 0, "the next read enqueues another");
     // The first page with content stays for good.
     world.origin.answers(200, &[HTML], "found");
     pause(60).await;

@@ -49,7 +49,7 @@ async fn pause_of_one_tenant_leaves_the_others_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn covered_and_expired_requests_do_not_wait_for_the_end_of_a_pause() {
+async fn covered_and_expired_requests_end_during_a_pause() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.enqueue(PAGE).await;

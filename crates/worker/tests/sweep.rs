@@ -127,7 +127,7 @@ async fn young_and_foreign_objects_stay() {
     for key in ["acme/readme.txt".to_owned(), format!("acme/{hash}/notes.txt"), format!("other/{hash}/{}", 1)] {
         world.store(&key, "not ours", &[]).await;
     }
-    // A foreign version row beside ours points at an older object of ours.
+    // A foreign version row next to ours points at an older object of ours.
     let old = objects(&world).await.into_iter().find(|key| key.starts_with(&format!("acme/{hash}/0"))).unwrap();
     world
         .put(&world.pk("/plain/1"), "VER#foreign", &[("s3_key", s(format!("s3://{}/{old}", world.stack.bucket)))])
@@ -154,8 +154,8 @@ async fn leased_page_is_left_for_the_next_sweep() {
     assert!(world.lock("/plain/1").await.is_none());
 }
 
-/// A worker uploads, and is frozen until after the sweep: its object is an orphan, and its lease has
-/// expired. It must not revive that lease and point META at what the sweep has deleted.
+/// A worker uploads, and is frozen until after the sweep: its object is an orphan, and its lease
+/// has expired. It must not revive that lease and point META at what the sweep has deleted.
 #[tokio::test(start_paused = true)]
 async fn worker_resumed_after_the_sweep_commits_nothing() {
     let world = World::with_config(CONFIG).await;

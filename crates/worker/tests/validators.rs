@@ -1,4 +1,4 @@
-//! Renders that ask whether the published body is still the same, and origins that say so.
+//! Renders with a conditional request, and origins that answer 304.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -144,7 +144,7 @@ async fn not_modified_with_other_headers_publishes_the_same_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_deployment_asks_for_the_whole_page() {
+async fn another_deployment_sends_no_condition() {
     let (world, _) = published(PAGE, &[HTML, ONE]).await;
     let sandbox = world.sandbox_with(Make { deploy: 2, ..Make::default() });
     assert_eq!(regenerate(&world, &sandbox, PAGE, "changed").await, None);

@@ -90,7 +90,7 @@ export async function logins(site, { account, login, heading = 'h1' }) {
           assert.ok(seen.includes(names[i]) && !seen.includes(names[1 - i]), `${names[i]} sees "${seen}"`)
         }))
       }
-      // From a page that is the same for everybody, by the framework's own navigation: it fetches
+      // From a page that all visitors share, by the framework's own navigation: it fetches
       // data of the account, with the visitor's cookies.
       for (const [i, visitor] of visitors.entries()) {
         await visitor.open('/')
@@ -173,10 +173,10 @@ export async function severalCookies(site, names, send) {
 /** An asset arrives with the app's own headers and bytes. */
 export async function asset(site, path, { cacheControl = /immutable/ } = {}) {
   await site.check('assets keep the cache headers, validators and bytes of the app', async () => {
-    const asked = typeof path === 'function' ? await path() : path
-    const theirs = await request(site.origin, asked)
-    const seen = await request(site.pages, asked)
-    assert.equal(theirs.status, 200, `${asked} of the app`)
+    const requested = typeof path === 'function' ? await path() : path
+    const theirs = await request(site.origin, requested)
+    const seen = await request(site.pages, requested)
+    assert.equal(theirs.status, 200, `${requested} of the app`)
     assert.match(theirs.headers['cache-control'] ?? '', cacheControl)
     assert.equal(seen.status, 200)
     for (const name of ['cache-control', 'content-type', 'etag', 'last-modified']) {

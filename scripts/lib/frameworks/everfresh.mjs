@@ -9,7 +9,7 @@ import { start, stop } from './processes.mjs'
 const runFile = promisify(execFile)
 
 export class Everfresh {
-  /** Starts `dev` with no configuration beside the address of the app, unless there is one. */
+  /** Starts `dev` with no configuration but the address of the app, unless there is one. */
   static async start(binary, { origin, folder, config, env = {} }) {
     const everfresh = new Everfresh()
     mkdirSync(folder, { recursive: true })

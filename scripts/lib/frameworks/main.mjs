@@ -26,7 +26,7 @@ async function versionsOf({ name, needs, versions }, folder) {
   return (await Promise.all(versions.map(read))).join(' ') || name
 }
 
-/** Copies the app beside its packages, and builds it. */
+/** Copies the app next to its packages, and builds it. */
 async function prepare(app, { folder, content }) {
   const log = path.join(root, `${app.name}-build.log`)
   await rm(log, { force: true })

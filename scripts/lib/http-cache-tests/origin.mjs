@@ -1,7 +1,7 @@
 // The suite's own server, in this process, and what it needs to know of a cache that renders.
 //
 // The suite's client numbers its requests (Req-Num) and its server decides by that number what to
-// answer, and notes it, so that both can tell a stored answer from a new one. Everfresh renders
+// answer, and notes it, so that both can separate stored answers from new ones. Everfresh renders
 // with a request of its own, without the reader's headers and perhaps after the reader's answer. So
 // that such a request is counted as well:
 //

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::args::Selection;
-use super::letter::DeadLetter;
+use super::dead_letter::DeadLetter;
 use super::list::{subject, summary};
 use super::walk::Walk;
 use crate::exit::{self, Exit};
@@ -54,9 +54,9 @@ pub(super) async fn run(selection: &Selection, act: Act, target: &Target, as_jso
     if let Err(error) = walked {
         return Err(exit::after_result(Exit::Failed, format!("{error:#}")));
     }
-    if let Some((letter, why)) = taken.failed.first() {
+    if let Some((dead_letter, why)) = taken.failed.first() {
         let failed = taken.failed.len();
-        let text = format!("{failed} messages stay in the dead-letter queue; {}: {why}", letter.id);
+        let text = format!("{failed} messages stay in the dead-letter queue; {}: {why}", dead_letter.id);
         return Err(exit::after_result(Exit::Failed, text));
     }
     if !taken.missing.is_empty() {
@@ -76,11 +76,12 @@ async fn take(
     let mut sent = HashSet::new();
     let mut shown = Instant::now();
     while let Some(batch) = walk.next().await? {
-        let mut selected: Vec<DeadLetter> = batch.into_iter().filter(|letter| selection.selects(letter)).collect();
-        taken.missing.retain(|id| !selected.iter().any(|letter| letter.id == *id));
+        let mut selected: Vec<DeadLetter> =
+            batch.into_iter().filter(|dead_letter| selection.selects(dead_letter)).collect();
+        taken.missing.retain(|id| !selected.iter().any(|dead_letter| dead_letter.id == *id));
         if act == Act::Redrive {
             let before = selected.len();
-            selected.retain(|letter| !sent.contains(&identity(letter)));
+            selected.retain(|dead_letter| !sent.contains(&identity(dead_letter)));
             taken.returned += before - selected.len();
             sent.extend(selected.iter().map(identity));
         }
@@ -116,71 +117,71 @@ async fn leave(
         }
         Act::Drop => selected,
     };
-    let ids: Vec<String> = sent.iter().map(|letter| letter.id.clone()).collect();
+    let ids: Vec<String> = sent.iter().map(|dead_letter| dead_letter.id.clone()).collect();
     let deleted = walk.delete(&ids).await?;
-    for letter in sent {
-        match deleted.contains(&letter.id) {
-            true => taken.done.push(letter),
-            false => taken.failed.push((letter, "SQS did not delete it".to_owned())),
+    for dead_letter in sent {
+        match deleted.contains(&dead_letter.id) {
+            true => taken.done.push(dead_letter),
+            false => taken.failed.push((dead_letter, "SQS did not delete it".to_owned())),
         }
     }
     Ok(())
 }
 
 /// Sends the messages at once. Returns those that SQS accepted, and the others with the reason.
-async fn send(letters: Vec<DeadLetter>, target: &Target) -> (Vec<DeadLetter>, Vec<(DeadLetter, String)>) {
+async fn send(dead_letters: Vec<DeadLetter>, target: &Target) -> (Vec<DeadLetter>, Vec<(DeadLetter, String)>) {
     let mut sends = JoinSet::new();
-    for letter in letters {
+    for dead_letter in dead_letters {
         let send = target
             .clients
             .sqs
             .send_message()
-            .queue_url(letter.queue(&target.stack))
-            .message_body(&letter.body)
-            .set_message_group_id(letter.group().map(str::to_owned))
-            .set_message_attributes(Some(letter.attributes_to_send()))
-            .set_message_system_attributes(letter.system_attributes());
-        sends.spawn(async move { (letter, send.send().await.map_err(|error| explain(&error))) });
+            .queue_url(dead_letter.queue(&target.stack))
+            .message_body(&dead_letter.body)
+            .set_message_group_id(dead_letter.group().map(str::to_owned))
+            .set_message_attributes(Some(dead_letter.attributes_to_send()))
+            .set_message_system_attributes(dead_letter.system_attributes());
+        sends.spawn(async move { (dead_letter, send.send().await.map_err(|error| explain(&error))) });
     }
     let (mut sent, mut failed) = (Vec::new(), Vec::new());
-    for (letter, answer) in sends.join_all().await {
+    for (dead_letter, answer) in sends.join_all().await {
         match answer {
-            Ok(_) => sent.push(letter),
-            Err(why) => failed.push((letter, why)),
+            Ok(_) => sent.push(dead_letter),
+            Err(why) => failed.push((dead_letter, why)),
         }
     }
     (sent, failed)
 }
 
 /// Recognises a message that was rejected again: it has another id, but the same key and body.
-fn identity(letter: &DeadLetter) -> u64 {
+fn identity(dead_letter: &DeadLetter) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (letter.key(), &letter.body).hash(&mut hasher);
+    (dead_letter.key(), &dead_letter.body).hash(&mut hasher);
     hasher.finish()
 }
 
 impl Selection {
-    fn selects(&self, letter: &DeadLetter) -> bool {
-        (self.ids.is_empty() || self.ids.contains(&letter.id)) && self.filter.selects(letter)
+    fn selects(&self, dead_letter: &DeadLetter) -> bool {
+        (self.ids.is_empty() || self.ids.contains(&dead_letter.id)) && self.filter.selects(dead_letter)
     }
 }
 
 fn report(selection: &Selection, act: Act, target: &Target, as_json: bool, taken: &Taken) -> anyhow::Result<()> {
     let now_ms = target.clients.time.now_ms();
-    let queue = |letter: &DeadLetter| {
-        let url = letter.queue(&target.stack);
+    let queue = |dead_letter: &DeadLetter| {
+        let url = dead_letter.queue(&target.stack);
         url.rsplit('/').next().unwrap_or(url).to_owned()
     };
     if as_json {
-        let message = |letter: &DeadLetter| {
-            let mut shown = summary(letter, now_ms);
+        let message = |dead_letter: &DeadLetter| {
+            let mut shown = summary(dead_letter, now_ms);
             if act == Act::Redrive {
-                shown["queue"] = queue(letter).into();
+                shown["queue"] = queue(dead_letter).into();
             }
             shown
         };
         let failed: Vec<Value> =
-            taken.failed.iter().map(|(letter, why)| json!({"id": letter.id, "error": why})).collect();
+            taken.failed.iter().map(|(dead_letter, why)| json!({"id": dead_letter.id, "error": why})).collect();
         return output::json(&json!({
             "dry_run": selection.dry_run,
             act.done(): taken.done.iter().map(message).collect::<Vec<_>>(),
@@ -189,11 +190,11 @@ fn report(selection: &Selection, act: Act, target: &Target, as_json: bool, taken
             "not_found": taken.missing,
         }));
     }
-    for letter in &taken.done {
-        let subject = subject(letter);
+    for dead_letter in &taken.done {
+        let subject = subject(dead_letter);
         match act {
-            Act::Redrive => say!("{}  {subject} → {}", letter.id, queue(letter))?,
-            Act::Drop => say!("{}  {subject}", letter.id)?,
+            Act::Redrive => say!("{}  {subject} → {}", dead_letter.id, queue(dead_letter))?,
+            Act::Drop => say!("{}  {subject}", dead_letter.id)?,
         }
     }
     let would = if selection.dry_run { "would be " } else { "" };

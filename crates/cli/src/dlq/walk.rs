@@ -13,7 +13,7 @@ use aws_sdk_sqs::types::{
 use everfresh_enqueue::explain;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::letter::DeadLetter;
+use super::dead_letter::DeadLetter;
 use crate::output::note;
 use crate::target::Target;
 
@@ -77,14 +77,16 @@ impl<'t> Walk<'t> {
             };
             let queue = self.queue;
             let received = received.map_err(|error| anyhow!("receiving from {queue}: {}", explain(&error)))?;
-            let letters: Vec<DeadLetter> =
+            let dead_letters: Vec<DeadLetter> =
                 received.messages.unwrap_or_default().into_iter().filter_map(DeadLetter::read).collect();
-            if letters.is_empty() {
+            if dead_letters.is_empty() {
                 return Ok(None);
             }
             // Only the last receipt of a message is sure to be valid.
-            self.held.extend(letters.iter().map(|letter| (letter.id.clone(), letter.receipt.clone())));
-            let new: Vec<_> = letters.into_iter().filter(|letter| self.seen.insert(letter.id.clone())).collect();
+            self.held
+                .extend(dead_letters.iter().map(|dead_letter| (dead_letter.id.clone(), dead_letter.receipt.clone())));
+            let new: Vec<_> =
+                dead_letters.into_iter().filter(|dead_letter| self.seen.insert(dead_letter.id.clone())).collect();
             if !new.is_empty() {
                 return Ok(Some(new));
             }

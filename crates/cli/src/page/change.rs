@@ -1,4 +1,4 @@
-//! `everfresh page pin | unpin | rollback | invalidate | purge`.
+//! `everfresh page pin | unpin | rollback | invalidate`, and what `purge` has in common with them.
 //!
 //! An operator's change needs the page's lease. While a worker renders the page, the command waits
 //! for it, and says so.
@@ -6,7 +6,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use everfresh_core::config::TenantConfig;
 use everfresh_core::domain::invalidations::Prefix;
 use everfresh_core::domain::page_key::{CanonicalPath, NormalPath, PageKey};
 use everfresh_core::domain::tag::Tag;
@@ -17,7 +16,7 @@ use serde_json::json;
 use super::Deployment;
 use super::history::kept;
 use super::show::resolve;
-use crate::args::{ChangeArgs, InvalidateArgs, PurgeArgs, RollbackArgs};
+use crate::args::{ChangeArgs, InvalidateArgs, RollbackArgs};
 use crate::config::tenant;
 use crate::exit;
 use crate::output::{self, note, say};
@@ -64,30 +63,6 @@ pub(super) async fn roll_back(deployment: &Deployment, args: RollbackArgs) -> an
     done(deployment, &page, "rolled back and pinned", &version, "It stays until `everfresh page unpin`.")
 }
 
-pub(super) async fn purge(deployment: &Deployment, args: PurgeArgs) -> anyhow::Result<()> {
-    let tenant = tenant(&deployment.config, args.tenant.as_deref())?;
-    let ledger = deployment.target.ledger();
-    let pages = match (&args.path, &args.prefix) {
-        (Some(path), _) => vec![resolve(tenant, path)?.page],
-        (None, prefix) => pages_below(&ledger, tenant, prefix.as_deref().unwrap_or_default()).await?,
-    };
-    if args.dry_run {
-        for page in &pages {
-            would(deployment, &format!("purge {}", page.path()))?;
-        }
-        return Ok(());
-    }
-    for (index, page) in pages.iter().enumerate() {
-        let version = until_done(page, || ledger.purge(page)).await?;
-        enqueue(deployment, page, Reason::Expired).await?;
-        done(deployment, page, "purged", &version, "It is answered with 410 until `everfresh page unpin`.")?;
-        if index % 100 == 99 {
-            note!("… {} of {} pages purged", index + 1, pages.len());
-        }
-    }
-    Ok(())
-}
-
 pub(super) async fn invalidate(deployment: &Deployment, args: InvalidateArgs) -> anyhow::Result<()> {
     let tenant = tenant(&deployment.config, args.tenant.as_deref())?;
     let ledger = deployment.target.ledger();
@@ -95,20 +70,27 @@ pub(super) async fn invalidate(deployment: &Deployment, args: InvalidateArgs) ->
     let what = match (&args.path, &args.prefix, &args.tag) {
         (Some(path), ..) => {
             let page = resolve(tenant, path)?.page;
-            if !args.dry_run {
-                ledger.invalidate_path(&page, at_ms).await?;
+            match (args.dry_run, args.hard) {
+                (true, _) => {}
+                (false, true) => ledger.invalidate_path_hard(&page, at_ms).await?,
+                (false, false) => ledger.invalidate_path(&page, at_ms).await?,
             }
             page.path().to_string()
         }
         (None, Some(path), _) => {
             let prefix = prefix(path)?;
-            if !args.dry_run {
-                ledger.invalidate_prefix(&tenant.tenant, &prefix, at_ms).await?;
+            match (args.dry_run, args.hard) {
+                (true, _) => {}
+                (false, true) => ledger.invalidate_prefix_hard(&tenant.tenant, &prefix, at_ms).await?,
+                (false, false) => ledger.invalidate_prefix(&tenant.tenant, &prefix, at_ms).await?,
             }
             format!("every page at and below {}", prefix.as_str())
         }
         (None, None, tag) => {
             let tag = Tag::parse(tag.as_deref().unwrap_or_default()).context("--tag")?;
+            if args.hard && !args.dry_run {
+                ledger.invalidate_tag_hard(&tenant.tenant, &tag, at_ms).await?;
+            }
             if !args.dry_run {
                 // By the worker, as for every producer: it notifies CloudFront too.
                 send(deployment, &Message::tag(tenant.tenant.as_str(), tag.as_str())).await?;
@@ -116,19 +98,25 @@ pub(super) async fn invalidate(deployment: &Deployment, args: InvalidateArgs) ->
             format!("every page with tag {tag}")
         }
     };
+    let state = if args.hard { "expired" } else { "stale" };
     if args.dry_run {
-        return would(deployment, &format!("make stale: {what}"));
+        return would(deployment, &format!("make {state}: {what}"));
     }
     if deployment.json {
-        return output::json(&json!({"invalidated": what}));
+        return output::json(&json!({"invalidated": what, "hard": args.hard}));
     }
-    say!("stale from now on: {what}")?;
-    note!("readers get what is published until they, or `everfresh enqueue`, have requested a new version");
+    say!("{state} from now on: {what}")?;
+    match args.hard {
+        true => note!("readers wait for a new version; what CloudFront has is served until its time there is over"),
+        false => {
+            note!("readers get what is published until they, or `everfresh enqueue`, have requested a new version")
+        }
+    }
     Ok(())
 }
 
 /// Repeats an operation while a worker holds the page's lease.
-async fn until_done<F>(page: &PageKey, operation: impl Fn() -> F) -> anyhow::Result<String>
+pub(super) async fn until_done<F>(page: &PageKey, operation: impl Fn() -> F) -> anyhow::Result<String>
 where
     F: Future<Output = Result<Operation, LedgerError>>,
 {
@@ -167,29 +155,13 @@ fn latest_ms(deployment: &Deployment, ledger: &Ledger) -> u64 {
     time.now_ms().saturating_add(time.error_ms().unwrap_or(deployment.target.epsilon_ms))
 }
 
-/// Published pages at and below a path.
-async fn pages_below(ledger: &Ledger, tenant: &TenantConfig, path: &str) -> anyhow::Result<Vec<PageKey>> {
-    let below = prefix(path)?;
-    let (mut pages, mut after) = (Vec::new(), None);
-    loop {
-        // The index compares texts, a prefix whole segments.
-        let text = if below.as_str() == "/" { "" } else { below.as_str() };
-        let batch = ledger.list_pages(&tenant.tenant, text, after, 500).await?;
-        pages.extend(batch.rows.into_iter().filter(|page| Prefix::covering(page.path()).contains(&below)));
-        after = batch.next;
-        if after.is_none() {
-            return Ok(pages);
-        }
-    }
-}
-
-fn prefix(path: &str) -> anyhow::Result<Prefix> {
+pub(super) fn prefix(path: &str) -> anyhow::Result<Prefix> {
     let path: CanonicalPath =
         NormalPath::parse(path).and_then(|path| path.keep::<&str>(&[])).with_context(|| path.to_owned())?;
     Prefix::of(&path).with_context(|| path.to_string())
 }
 
-async fn enqueue(deployment: &Deployment, page: &PageKey, reason: Reason) -> anyhow::Result<()> {
+pub(super) async fn enqueue(deployment: &Deployment, page: &PageKey, reason: Reason) -> anyhow::Result<()> {
     let message = Message { reason, ..Message::path(page.tenant().as_str(), page.path().as_str()) };
     send(deployment, &message).await
 }
@@ -202,14 +174,20 @@ async fn send(deployment: &Deployment, message: &Message) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn would(deployment: &Deployment, what: &str) -> anyhow::Result<()> {
+pub(super) fn would(deployment: &Deployment, what: &str) -> anyhow::Result<()> {
     if deployment.json {
         return output::json_line(&json!({"dry_run": true, "would": what}));
     }
     say!("would {what}")
 }
 
-fn done(deployment: &Deployment, page: &PageKey, what: &str, version: &str, next: &str) -> anyhow::Result<()> {
+pub(super) fn done(
+    deployment: &Deployment,
+    page: &PageKey,
+    what: &str,
+    version: &str,
+    next: &str,
+) -> anyhow::Result<()> {
     if deployment.json {
         return output::json_line(&json!({"path": page.path().as_str(), "done": what, "version": version}));
     }

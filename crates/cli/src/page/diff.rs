@@ -1,12 +1,11 @@
 //! `everfresh page diff`: what changed between two versions.
 
-use anyhow::Context;
 use everfresh_core::domain::page_key::PageKey;
 use similar::TextDiff;
 
 use super::Deployment;
 use super::history::kept;
-use super::show::{body, resolve};
+use super::show::{body, resolve, unpublished};
 use crate::args::DiffArgs;
 use crate::config::tenant;
 use crate::output::{self, say};
@@ -43,7 +42,7 @@ async fn version_body(
         }
         None => {
             let meta = ledger.lookup(page).await?.meta;
-            let meta = meta.with_context(|| format!("{} is not published", page.path()))?;
+            let meta = meta.ok_or_else(|| unpublished(page.path().as_str()))?;
             (meta.version.map_or("published".to_owned(), |version| version.to_string()), meta.s3_key)
         }
     };

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Deployment;
 use super::show::freshness_of;
-use super::state::PageState;
+use super::state::PageStates;
 use crate::args::ListArgs;
 use crate::config::tenant;
 use crate::output::{self, note, say};
@@ -22,23 +22,25 @@ pub(super) async fn run(deployment: &Deployment, args: ListArgs) -> anyhow::Resu
     let tenant = tenant(&deployment.config, args.tenant.as_deref())?;
     let ledger = deployment.target.ledger();
     let (mut after, mut shown, mut read) = (None, 0u64, 0u64);
+    // Once: a page that was published since then is fresh by any epoch.
+    let epoch_ms = ledger.epoch(&tenant.tenant).await?;
     if !deployment.json {
-        say!("{:<10} {:<27} path", "state", "version")?;
+        say!("{:<16} {:<27} path", "state", "version")?;
     }
     loop {
         let batch = ledger.list_pages(&tenant.tenant, &args.prefix, after, AT_ONCE).await?;
         read += batch.rows.len() as u64;
         let states = futures::stream::iter(batch.rows)
-            .map(|page| judged(deployment, tenant, &ledger, page))
+            .map(|page| judged(deployment, tenant, &ledger, epoch_ms, page))
             .buffered(CONCURRENCY);
         let mut states = std::pin::pin!(states);
         while let Some(judged) = states.next().await {
-            let (page, rows, state) = judged?;
-            if !state.matches(args.state) {
+            let (page, rows, states) = judged?;
+            if !states.match_any(args.state) {
                 continue;
             }
             shown += 1;
-            print(deployment, &page, &rows, state)?;
+            print(deployment, &page, &rows, &states)?;
         }
         after = batch.next;
         if after.is_none() {
@@ -55,27 +57,33 @@ async fn judged(
     deployment: &Deployment,
     tenant: &TenantConfig,
     ledger: &Ledger,
+    epoch_ms: Option<u64>,
     page: PageKey,
-) -> anyhow::Result<(PageKey, Rows, PageState)> {
+) -> anyhow::Result<(PageKey, Rows, PageStates)> {
     let rows = ledger.lookup_for_reader(&page).await?;
     // A page whose route was removed is listed all the same.
     let freshness = match tenant.resolve(page.path().as_str()) {
-        Ok(resolved) => freshness_of(&deployment.target, ledger, &resolved, &rows).await?,
+        Ok(resolved) => freshness_of(&deployment.target, ledger, &resolved, &rows, epoch_ms).await?,
         Err(_) => Freshness::Missing,
     };
-    let state = PageState::of(&freshness, &rows, ledger.time().now_ms());
-    Ok((page, rows, state))
+    let states = PageStates::of(&freshness, &rows);
+    Ok((page, rows, states))
 }
 
 /// One line per page. As JSON one document per line, so that a list of any length can be read.
-fn print(deployment: &Deployment, page: &PageKey, rows: &Rows, state: PageState) -> anyhow::Result<()> {
+fn print(deployment: &Deployment, page: &PageKey, rows: &Rows, states: &PageStates) -> anyhow::Result<()> {
     let version = rows.meta.as_ref().and_then(|meta| meta.version).map(|version| version.to_string());
     let path = page.path().as_str();
     if deployment.json {
         let failures = rows.health.failures;
         return output::json_line(&json!({
-            "path": path, "hash": page.hash().to_string(), "state": state.as_str(), "version": version, "failures": failures,
+            "path": path,
+            "hash": page.hash().to_string(),
+            "state": states.main(),
+            "states": states.all(),
+            "version": version,
+            "failures": failures,
         }));
     }
-    say!("{:<10} {:<27} {path}", state.as_str(), version.as_deref().unwrap_or("-"))
+    say!("{:<16} {:<27} {path}", states.all().join(","), version.as_deref().unwrap_or("-"))
 }

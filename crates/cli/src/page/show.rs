@@ -4,18 +4,22 @@ use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use everfresh_core::config::{Resolved, TenantConfig};
 use everfresh_core::domain::artifact::locate;
-use everfresh_core::domain::freshness::{Freshness, Why, freshness};
+use everfresh_core::domain::freshness::{Freshness, Why, freshness, needs_watermarks};
+use everfresh_core::domain::invalidations::Invalidations;
+use everfresh_core::domain::page::LockRow;
 use everfresh_core::domain::page_key::Tenant;
 use everfresh_core::domain::seconds;
 use everfresh_core::ledger::{Ledger, PageState as Rows};
 use everfresh_enqueue::explain;
 
 use super::Deployment;
-use super::state::PageState;
+use super::state::PageStates;
 use crate::args::ShowArgs;
 use crate::config::tenant;
+use crate::exit::{self, Exit};
 use crate::output::{self, say};
 use crate::target::Target;
+use crate::words::shortened;
 
 pub(super) async fn run(deployment: &Deployment, args: ShowArgs) -> anyhow::Result<()> {
     let Deployment { target, config, json } = deployment;
@@ -25,20 +29,20 @@ pub(super) async fn run(deployment: &Deployment, args: ShowArgs) -> anyhow::Resu
     let ledger = target.ledger();
     if let Some(version) = &args.version {
         let version = version.parse().with_context(|| format!("--version {version}"))?;
-        let kept = ledger.kept_version(page, &version).await?;
-        let kept =
-            kept.with_context(|| format!("{} has no kept version {version}: see page history", args.page.path))?;
+        let kept = ledger.kept_version(page, &version).await?.ok_or_else(|| {
+            exit::not_found(format!("{0} has no kept version {version}: everfresh page history {0}", args.page.path))
+        })?;
         return output::bytes(&body(target, page.tenant(), &kept.s3_key).await?);
     }
     let state = ledger.lookup(page).await?;
     if args.body {
-        let meta = state.meta.with_context(|| {
-            format!("{0} is not published: request it with `everfresh enqueue {0}`", args.page.path)
-        })?;
+        let meta = state.meta.ok_or_else(|| unpublished(&args.page.path))?;
         return output::bytes(&body(target, page.tenant(), &meta.s3_key).await?);
     }
     let now_ms = ledger.time().now_ms();
-    let judged = freshness_of(target, &ledger, &resolved, &state).await?;
+    let epoch_ms = ledger.epoch(page.tenant()).await?;
+    let judged = freshness_of(target, &ledger, &resolved, &state, epoch_ms).await?;
+    let states = PageStates::of(&judged, &state);
     let fresh = in_words_of(judged, &state, now_ms);
     let lease = state.lock.as_ref().filter(|lock| lock.held(now_ms));
     let failure = state.health.last_failure.filter(|_| state.health.failures > 0);
@@ -64,7 +68,9 @@ pub(super) async fn run(deployment: &Deployment, args: ShowArgs) -> anyhow::Resu
             "freshness": fresh,
             "published": meta,
             "leased_until": lease.map(|lock| lock.lease_expires_at),
-            "state": PageState::of(&judged, &state, now_ms).as_str(),
+            "lease_holder": lease.map(holder),
+            "state": states.main(),
+            "states": states.all(),
             "failures": state.health.failures,
             "last_failure": failure.map(|failure| failure.class.as_str()),
             "last_failure_ms": failure.map(|failure| failure.at_ms),
@@ -75,7 +81,7 @@ pub(super) async fn run(deployment: &Deployment, args: ShowArgs) -> anyhow::Resu
             "wanted_at_ms": state.health.wanted_at_ms,
         });
         output::json(&shown)?;
-        return Ok(());
+        return if state.meta.is_some() { Ok(()) } else { Err(exit::after_result(Exit::NotFound, fresh)) };
     }
     say!("page       {} of {}", page.path().as_str(), page.tenant())?;
     say!("hash       {}", page.hash())?;
@@ -91,7 +97,7 @@ pub(super) async fn run(deployment: &Deployment, args: ShowArgs) -> anyhow::Resu
     }
     if let Some(lock) = lease {
         let left = lock.lease_expires_at.saturating_sub(seconds::floor(now_ms));
-        say!("lease      held for another {} unless renewed", in_words(left))?;
+        say!("lease      held by {} for another {} unless renewed", holder(lock), in_words(left))?;
     }
     if state.health.failures > 0 {
         let why = failure.map_or(String::new(), |failure| {
@@ -109,22 +115,37 @@ pub(super) async fn run(deployment: &Deployment, args: ShowArgs) -> anyhow::Resu
         let waiting = state.health.wanted_at_ms.map_or("", |_| "; a change waits for `page unpin`");
         say!("pinned     {} ago{waiting}", since(at_ms, now_ms))?;
     }
-    Ok(())
+    if state.meta.is_some() { Ok(()) } else { Err(exit::after_result(Exit::NotFound, fresh)) }
 }
 
-/// The page's freshness, as readers see it.
+/// For commands that need a published page.
+pub(super) fn unpublished(path: &str) -> anyhow::Error {
+    exit::not_found(format!("{path} is not published: request it with `everfresh enqueue {path}`"))
+}
+
+/// Who holds a lease: the beginning of its token, which no other holder has.
+pub(crate) fn holder(lock: &LockRow) -> String {
+    shortened(&lock.lease_token, 9)
+}
+
+/// The page's freshness, as readers see it. `epoch_ms` is the tenant's, read at most a moment ago.
 pub(crate) async fn freshness_of(
     target: &Target,
     ledger: &Ledger,
     resolved: &Resolved<'_>,
     state: &Rows,
+    epoch_ms: Option<u64>,
 ) -> anyhow::Result<Freshness> {
     let page = &resolved.page;
     let policy = resolved.route.policy(target.deploy, target.epsilon_ms);
-    let epoch_ms = ledger.epoch(page.tenant()).await?;
-    let tags = state.meta.as_ref().map_or(&[][..], |meta| &meta.tags);
-    let invalidations = ledger.invalidations(page, tags, epoch_ms).await?;
-    Ok(freshness(state.meta.as_ref(), &state.health, &invalidations, &policy, ledger.time().now_ms()))
+    let now_ms = ledger.time().now_ms();
+    let invalidations = match &state.meta {
+        Some(meta) if needs_watermarks(meta, epoch_ms, &policy, now_ms) => {
+            ledger.invalidations(page, &meta.tags, epoch_ms).await?
+        }
+        Some(_) | None => Invalidations { epoch_ms, ..Invalidations::default() },
+    };
+    Ok(freshness(state.meta.as_ref(), &state.health, &invalidations, &policy, now_ms))
 }
 
 fn in_words_of(freshness: Freshness, state: &Rows, now_ms: u64) -> String {

@@ -17,6 +17,10 @@ pub(crate) struct TailArgs {
     /// Handle printed by `enqueue`, or the path of a page: the request that was handled last
     pub(super) request: String,
 
+    /// Path of the handle's page. Needed only in a table with raw keys
+    #[arg(long, value_name = "PATH")]
+    pub(super) page: Option<String>,
+
     /// Only events after this number, to resume an earlier `tail`
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     pub(super) after: u64,

@@ -90,6 +90,27 @@ pub(super) async fn records(ledger: &Ledger, page: &PageKey) -> anyhow::Result<V
     Ok(records)
 }
 
+/// The requests that were handled last, the newest first; at most `count` of them. Bounded in memory
+/// however many records the page has.
+pub(crate) async fn newest(
+    ledger: &Ledger,
+    page: &PageKey,
+    count: usize,
+) -> anyhow::Result<Vec<(IdempotencyKey, ReqRow)>> {
+    let now_ms = ledger.time().now_ms();
+    let (mut newest, mut after): (Vec<(IdempotencyKey, ReqRow)>, _) = (Vec::new(), None);
+    loop {
+        let batch = ledger.requests(page, after).await?;
+        newest.extend(batch.rows.into_iter().filter(|(_, row)| row.counts(now_ms)));
+        newest.sort_by_key(|(_, row)| std::cmp::Reverse(row.events.last().map(|event| event.at_ms)));
+        newest.truncate(count);
+        after = batch.next;
+        if after.is_none() {
+            return Ok(newest);
+        }
+    }
+}
+
 fn first_ms(row: &ReqRow) -> Option<u64> {
     row.events.first().map(|event| event.at_ms)
 }

@@ -1,5 +1,6 @@
 //! The state of a request at this moment: its record's, or what the rows of its page say.
 
+use anyhow::bail;
 use aws_sdk_sqs::types::QueueAttributeName;
 use everfresh_core::config::{Resolved, TenantConfig};
 use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
@@ -81,12 +82,12 @@ impl State {
                 Waiting::Queued { messages } => format!("{messages} messages are in the queues"),
             }),
             State::Computed(RequestState::Unknown) => {
-                Some("neither done nor in a queue: see `everfresh dlq list`, or ask again in a moment".to_owned())
+                Some("neither done nor in a queue: see `everfresh dlq list`, or try again in a moment".to_owned())
             }
         }
     }
 
-    /// Fields of a JSON object, beside `state`.
+    /// Fields of a JSON object, in addition to `state`.
     pub(crate) fn details(&self) -> Value {
         match self {
             State::Recorded(_) | State::NoRecord => json!({}),
@@ -104,10 +105,19 @@ impl<'t> States<'t> {
         Self { target, tenant, ledger: target.ledger() }
     }
 
-    /// `known` is the page and the reason, where the caller knows them; a handle has only the hash.
+    /// `known` is the page and the reason, where the caller knows them; a handle has only the hash,
+    /// which leads to no row in a table with raw keys.
     pub(crate) async fn of(&self, sent: &SentHandle, known: Option<(&Resolved<'_>, Reason)>) -> anyhow::Result<State> {
         let tenant = &self.tenant.tenant;
-        if let Some(row) = self.ledger.request_by_handle(tenant, &sent.handle).await? {
+        let record = match (&sent.handle, known) {
+            (Handle::Page { key, .. }, Some((resolved, _))) => self.ledger.request(&resolved.page, key).await?,
+            (Handle::Page { .. }, None) if self.ledger.layout().raw_keys => bail!(
+                "this table has raw keys, so that a handle does not lead to its page: \
+                 name the page with --page PATH, or list its requests with `everfresh request list PATH`"
+            ),
+            (handle, _) => self.ledger.request_by_handle(tenant, handle).await?,
+        };
+        if let Some(row) = record {
             return Ok(State::Recorded(Box::new(row)));
         }
         let Some(sent_ms) = sent.sent_ms else { return Ok(State::NoRecord) };

@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use everfresh_core::config;
-use everfresh_core::domain::request::{Handle, SentHandle};
 use everfresh_core::domain::request_events::after;
 use serde_json::json;
 
 use super::args::TailArgs;
-use super::records::{page, records};
+use super::named::Named;
 use super::stage;
 use super::state::{State, States};
 use crate::args::TargetArgs;
@@ -26,21 +25,11 @@ pub(crate) async fn tail(args: TailArgs, target: &TargetArgs) -> anyhow::Result<
     let deadline = timeout.map(|time| Instant::now() + Duration::from_secs(time.seconds()));
     let target = Target::resolve(target).await?;
     let config = target.config().await?;
-    let sent = match args.request.starts_with('/') {
-        true => {
-            let page = page(&config, args.tenant.as_deref(), &args.request)?;
-            let all = records(&target.ledger(), &page).await?;
-            let newest = all.into_iter().max_by_key(|(_, row)| row.events.last().map(|event| event.at_ms));
-            let (key, _) =
-                newest.ok_or_else(|| exit::not_found(format!("no request of {} has a record", args.request)))?;
-            SentHandle { handle: Handle::Page { page: page.hash(), key }, sent_ms: None }
-        }
-        false => args.request.parse().with_context(|| format!("{:?}", args.request))?,
-    };
     let states = States::new(&target, tenant(&config, args.tenant.as_deref())?);
+    let named = Named::find(&states.ledger, states.tenant, &args.request, args.page.as_deref()).await?;
     let mut seen = args.after;
     loop {
-        let state = states.of(&sent, None).await?;
+        let state = states.of(&named.sent, named.known()).await?;
         if let State::Recorded(row) = &state {
             for event in after(&row.events, seen) {
                 match as_json {

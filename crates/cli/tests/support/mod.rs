@@ -1,6 +1,9 @@
 //! Runs the real `everfresh` binary.
 #![allow(dead_code, reason = "each suite uses its part")]
 
+pub(crate) mod origin;
+pub(crate) mod stack;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};

@@ -23,8 +23,8 @@ pub enum Fallback {
     NotFound,
 }
 
-/// Extensions of files that are the same for everybody, as CDNs take them to be. Documents are not
-/// among them: `.html`, `.xml`, `.json` and `.txt` may well be pages.
+/// Extensions of files that are the same for every reader, as CDNs take them to be. Documents are
+/// not among them: `.html`, `.xml`, `.json` and `.txt` may well be pages.
 const ASSET_EXTENSIONS: [&str; 37] = [
     "apng",
     "avif",

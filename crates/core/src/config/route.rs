@@ -63,7 +63,7 @@ impl Route {
 pub enum Proxied {
     /// With every method, body, cookie and query.
     Pass,
-    /// Without cookies: the same file for everybody.
+    /// Without cookies: the same file for every reader.
     Asset,
 }
 

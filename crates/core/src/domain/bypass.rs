@@ -1,6 +1,6 @@
 //! Bypass: a version that says that the origin answers this page for each reader by itself.
 //!
-//! A page that sets a cookie, asks for a log-in or is marked private must not be stored, and that
+//! A page that sets a cookie, requires a log-in or is marked private must not be stored, and that
 //! is no failure. The worker publishes it as a version without a body, and the serving function
 //! passes the requests for it to the origin.
 

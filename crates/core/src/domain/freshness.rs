@@ -99,7 +99,8 @@ impl Freshness {
 /// - a page whose render may have begun before its watermark is invalidated, and so is one whose
 ///   life was set to zero;
 /// - a page of an older deployment, from the future, or older than its life is stale;
-/// - a page that has been stale for `max_stale_seconds` is expired.
+/// - a page that has been stale for `max_stale_seconds` is expired, and at once one that was
+///   invalidated hard.
 pub fn freshness(
     meta: Option<&Meta>,
     health: &Health,
@@ -126,6 +127,9 @@ pub fn freshness(
         let until_ms = fresh_until_ms(meta).min(now_ms.saturating_add(life_ms));
         return Freshness::Fresh { until_ms };
     };
+    if invalidated_hard(meta, health, invalidations, policy, now_ms) {
+        return Freshness::Expired { why };
+    }
     let max_stale_ms = max_stale_seconds(meta, policy).map(seconds::to_ms);
     match max_stale_ms {
         Some(max_stale_ms) if now_ms >= since_ms.saturating_add(max_stale_ms) => Freshness::Expired { why },
@@ -203,6 +207,12 @@ fn invalidated_ms(
     // Always ε: the watermark is a reading of one clock, and `source_ms` is one of another.
     let newest_ms = health.path_watermark_ms.max(invalidations.watermark_ms);
     newest_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms, now_ms))
+}
+
+/// Whether an operator wants no version to be served whose render may have begun before.
+fn invalidated_hard(meta: &Meta, health: &Health, invalidations: &Invalidations, policy: &Policy, now_ms: u64) -> bool {
+    let newest_ms = health.path_hard_ms.max(invalidations.hard_ms);
+    newest_ms.is_some_and(|at_ms| !began_after(meta, at_ms, policy.epsilon_ms, now_ms))
 }
 
 /// Why the page is stale, and since when; none while it is fresh.

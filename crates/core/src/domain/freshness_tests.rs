@@ -1,5 +1,6 @@
 use super::*;
 use crate::domain::bypass::BypassReason;
+use crate::domain::invalidations::Watermark;
 use crate::domain::version::Version;
 use proptest::prelude::*;
 
@@ -28,7 +29,7 @@ fn foreign(age_s: u64) -> Meta {
 }
 
 fn judge(meta: &Meta, health: &Health, watermark_ms: Option<u64>) -> Freshness {
-    let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms };
+    let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms, hard_ms: None };
     freshness(Some(meta), health, &invalidations, &POLICY, NOW)
 }
 
@@ -51,6 +52,30 @@ fn pinned() -> Health {
 
 const INVALIDATED: Freshness = Freshness::Stale { why: Why::Invalidated };
 const AGED: Freshness = Freshness::Stale { why: Why::Age };
+
+#[test]
+fn hard_invalidation_expires_older_versions_only() {
+    let began_ms = page(10).source_ms.unwrap();
+    let judged = |at_ms: u64, pinned_at_ms: Option<u64>| {
+        let watermark = Watermark { at_ms, hard_ms: Some(at_ms) };
+        let by_path =
+            Health { path_watermark_ms: Some(at_ms), path_hard_ms: Some(at_ms), pinned_at_ms, ..Health::default() };
+        let by_tag = Invalidations::new(Some(at_ms), [watermark]);
+        let pinned = Health { pinned_at_ms, ..Health::default() };
+        [
+            freshness(Some(&page(10)), &by_path, &Invalidations::default(), &POLICY, NOW),
+            freshness(Some(&page(10)), &pinned, &by_tag, &POLICY, NOW),
+        ]
+    };
+    let expired = Freshness::Expired { why: Why::Invalidated };
+    assert_eq!(judged(began_ms - POLICY.epsilon_ms + 1, None), [expired; 2]);
+    assert!(judged(began_ms - POLICY.epsilon_ms, None).iter().all(Freshness::satisfies));
+    assert!(judged(NOW, Some(1)).iter().all(Freshness::satisfies), "an operator chose the pinned version");
+    // A later soft invalidation leaves the version expired; an older hard one leaves it stale.
+    let soft =
+        Health { path_watermark_ms: Some(NOW), path_hard_ms: Some(began_ms - POLICY.epsilon_ms), ..Health::default() };
+    assert_eq!(judge(&page(10), &soft, None), INVALIDATED);
+}
 
 #[test]
 fn page_without_a_row_is_missing() {
@@ -116,7 +141,7 @@ fn epoch_newer_than_the_page_needs_its_watermarks() {
     assert!(!needs_watermarks(&meta, None, &POLICY, NOW));
     assert!(!needs_watermarks(&meta, Some(source_ms - 2_000), &POLICY, NOW));
     assert!(needs_watermarks(&meta, Some(source_ms - 1_999), &POLICY, NOW));
-    let others = Invalidations { epoch_ms: Some(NOW), watermark_ms: None };
+    let others = Invalidations { epoch_ms: Some(NOW), ..Invalidations::default() };
     let judged = freshness(Some(&meta), &Health::default(), &others, &POLICY, NOW);
     assert!(matches!(judged, Freshness::Fresh { .. }));
 }
@@ -265,7 +290,7 @@ fn bypass_is_checked_when_due_invalidated_or_of_an_older_deployment() {
     assert_eq!(judge(&meta, &healthy, &none, 100_000), due(Why::Age));
     let older = Meta { deploy: Some(POLICY.deploy - 1), ..meta.clone() };
     assert_eq!(judge(&older, &healthy, &none, 60_000), due(Why::Deployed));
-    let watermark = Invalidations::new(Some(60_000), [60_000]);
+    let watermark = Invalidations::new(Some(60_000), [Watermark { at_ms: 60_000, hard_ms: None }]);
     assert_eq!(judge(&meta, &healthy, &watermark, 60_000), due(Why::Invalidated));
     assert_eq!(due(Why::Invalidated).reason(), Some(Reason::Changed));
     assert_eq!(due(Why::Age).reason(), Some(Reason::Expired));
@@ -306,7 +331,7 @@ proptest! {
         prop_assume!(meta.generated_at * 1000 <= now_ms + FUTURE_TOLERANCE_MS);
         prop_assume!(meta.believable_source_ms(now_ms, POLICY.epsilon_ms) == meta.source_ms);
         let health = Health { path_watermark_ms, ..Health::default() };
-        let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms };
+        let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms, hard_ms: None };
         let policy = Policy { max_stale_seconds, ..POLICY };
         let at = |now_ms| freshness(Some(&meta), &health, &invalidations, &policy, now_ms);
         prop_assert!(badness(at(now_ms)) <= badness(at(now_ms + later_ms)));
@@ -334,7 +359,7 @@ proptest! {
     ) {
         let policy = Policy { max_stale_seconds: None, ..POLICY };
         let at = |watermark_ms| {
-            let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms };
+            let invalidations = Invalidations { epoch_ms: watermark_ms, watermark_ms, hard_ms: None };
             badness(freshness(Some(&meta), &Health::default(), &invalidations, &policy, now_ms))
         };
         prop_assert!(at(None) <= at(Some(watermark_ms)));
@@ -354,7 +379,8 @@ proptest! {
             source_ms: Some(source_ms),
             ..Meta::default()
         };
-        let invalidations = Invalidations { epoch_ms: Some(watermark_ms), watermark_ms: Some(watermark_ms) };
+        let invalidations =
+            Invalidations { epoch_ms: Some(watermark_ms), watermark_ms: Some(watermark_ms), hard_ms: None };
         let judged = freshness(Some(&meta), &Health::default(), &invalidations, &POLICY, 101_000);
         if began_ms <= watermark_ms {
             prop_assert_eq!(judged, INVALIDATED);
@@ -373,7 +399,7 @@ proptest! {
         now_ms: u64,
     ) {
         let meta = Meta { generated_at, revalidate_seconds, source_ms, ..Meta::default() };
-        let invalidations = Invalidations { epoch_ms: None, watermark_ms };
+        let invalidations = Invalidations { watermark_ms, ..Invalidations::default() };
         let policy = Policy { deploy: 1, max_stale_seconds, epsilon_ms };
         freshness(Some(&meta), &Health::default(), &invalidations, &policy, now_ms);
     }

@@ -16,6 +16,9 @@ pub struct Health {
     pub wanted_at_ms: Option<u64>,
     /// When the page was last invalidated by path.
     pub path_watermark_ms: Option<u64>,
+    /// When it was last invalidated hard by path: an older version is expired, not only stale. Never
+    /// above `path_watermark_ms`.
+    pub path_hard_ms: Option<u64>,
     /// The last of the failures, until a success.
     pub last_failure: Option<LastFailure>,
 }
@@ -43,8 +46,8 @@ impl Health {
         self.next_attempt_ms.filter(|until| *until > now_ms)
     }
 
-    /// The page's health after one more failure. The cooldown lasts for `at_least_ms` if the origin
-    /// asked for that; `jitter`, any number, adds up to a quarter to it.
+    /// The page's health after one more failure. The cooldown lasts for at least `at_least_ms`, the
+    /// origin's `Retry-After`; `jitter`, any number, adds up to a quarter to it.
     #[must_use]
     pub fn after_failure(self, now_ms: u64, at_least_ms: Option<u64>, jitter: u32) -> Self {
         let doublings = self.failures.min(20);
@@ -96,6 +99,7 @@ mod tests {
                 pinned_at_ms: Some(1),
                 wanted_at_ms: Some(2),
                 path_watermark_ms: Some(3),
+                path_hard_ms: Some(3),
                 next_attempt_ms: None,
                 last_failure: None,
             };

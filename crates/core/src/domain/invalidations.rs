@@ -76,12 +76,28 @@ pub struct Invalidations {
     /// The newest watermark among the page's tags and prefixes. None if there is none, or if the
     /// epoch was so old that it was not read.
     pub watermark_ms: Option<u64>,
+    /// The newest hard one among them: an older version is expired, not only stale.
+    pub hard_ms: Option<u64>,
+}
+
+/// The watermark of one tag or prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermark {
+    /// When it was last invalidated.
+    pub at_ms: u64,
+    /// When it was last invalidated hard. Never above `at_ms`.
+    pub hard_ms: Option<u64>,
 }
 
 impl Invalidations {
     /// The epoch together with the watermarks that were found for its tags and prefixes.
-    pub fn new(epoch_ms: Option<u64>, watermarks_ms: impl IntoIterator<Item = u64>) -> Self {
-        Self { epoch_ms, watermark_ms: watermarks_ms.into_iter().max() }
+    pub fn new(epoch_ms: Option<u64>, watermarks: impl IntoIterator<Item = Watermark>) -> Self {
+        let unread = Self { epoch_ms, ..Self::default() };
+        watermarks.into_iter().fold(unread, |newest, watermark| Self {
+            watermark_ms: newest.watermark_ms.max(Some(watermark.at_ms)),
+            hard_ms: newest.hard_ms.max(watermark.hard_ms),
+            ..newest
+        })
     }
 }
 
@@ -132,8 +148,9 @@ mod tests {
 
     #[test]
     fn newest_watermark_decides() {
-        let found = Invalidations::new(Some(9), [3, 7, 5]);
-        assert_eq!(found.watermark_ms, Some(7));
+        let soft = |at_ms| Watermark { at_ms, hard_ms: None };
+        let found = Invalidations::new(Some(9), [soft(3), soft(7), Watermark { at_ms: 5, hard_ms: Some(4) }]);
+        assert_eq!((found.watermark_ms, found.hard_ms), (Some(7), Some(4)));
         assert_eq!(Invalidations::new(None, []), Invalidations::default());
     }
 }

@@ -267,8 +267,8 @@ impl ReqRow {
         self.ttl.is_none_or(|ttl| ttl > seconds::floor(now_ms))
     }
 
-    /// What became of the request so far, for those who ask: `started`, `completed`, `failed` (and
-    /// retried) or `rejected` (in the dead-letter queue).
+    /// The request's state as the CLI and the HTTP trigger report it: `started`, `completed`,
+    /// `failed` (and retried) or `rejected` (in the dead-letter queue).
     pub fn state(&self) -> &'static str {
         match (self.status, self.rejected_at_ms) {
             (ReqStatus::Completed, _) => "completed",

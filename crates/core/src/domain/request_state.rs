@@ -91,7 +91,7 @@ impl RequestState {
 }
 
 impl RequestState {
-    /// Fields of a JSON object, beside `state`.
+    /// Fields of a JSON object, in addition to `state`.
     pub fn details(self) -> Value {
         match self {
             RequestState::Completed { version } | RequestState::Bypassed { version } => {

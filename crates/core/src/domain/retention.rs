@@ -91,7 +91,7 @@ pub fn removal(kept: &Kept<'_>, rules: &Rules, now_ms: u64) -> Removal {
             false => removed.push(row.version),
         }
     }
-    // A purged page has no body; readers in other languages are told by a life of zero.
+    // A purged page has no body; its life of zero shows that to foreign readers.
     let published = kept.published_key.filter(|_| !gone && kept.meta.is_some_and(Meta::has_body));
     let referenced = |key: &str| {
         published == Some(key)
@@ -108,8 +108,8 @@ pub fn removal(kept: &Kept<'_>, rules: &Rules, now_ms: u64) -> Removal {
 }
 
 /// Counted from the last commit: a page that is read is committed again when it is stale. A
-/// tombstone stays, or a purged page would come back; so do a pinned page, a foreign row, and a page
-/// of which a notification is pending.
+/// tombstone stays, or a purged page would come back; so do a pinned page, a foreign row, and a
+/// page of which a notification is pending.
 fn expires(meta: &Meta, pinned: bool, rules: &Rules, now_ms: u64) -> bool {
     let Some(after_s) = rules.expire_after_s else { return false };
     let stays = pinned || meta.tombstone || meta.is_foreign() || meta.pending_notification.is_some();

@@ -12,9 +12,10 @@
 //! | the text before an `@`, as in an e-mail address or a URL's user and password | `*` |
 //! | control characters and bidirectional controls | escaped, like `\u000a` |
 //!
-//! A [`PageKey`](crate::domain::page_key::PageKey) shows itself in this form with its hash behind
-//! it, by which its rows are found. Whatever else is logged, by Everfresh or by a library, goes
-//! through [`line()`] on its way out (`logs`).
+//! A [`LoggedPage`](crate::domain::page_key::LoggedPage) displays a page in this form, followed by
+//! the hash by which its rows are found; a `PageKey` displays its whole query and must not be
+//! logged itself. Every line, of Everfresh or of a library, goes through [`line()`] when it is
+//! written (`logs`).
 
 use std::borrow::Cow;
 use std::fmt::Write;

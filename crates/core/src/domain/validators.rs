@@ -1,5 +1,5 @@
-//! The origin's own validators of a published body. With one of them a render asks whether the body
-//! is still the same, and an origin that says so (304) does not send it again.
+//! The origin's own validators of a published body. A render sends one of them as a condition, and
+//! an origin whose body is still the same answers 304 without it.
 //!
 //! They belong to one object, one deployment and one route as it was configured: they are sent only
 //! for that very body, so a 304 can never keep another one. An older Everfresh that publishes over
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_page_is_asked_for_by_strong_etag_only() {
+    fn changed_page_is_revalidated_by_strong_etag_only() {
         let strong = validators(&[("etag", "\"a\"")]).unwrap();
         assert_eq!(strong.condition(true), Some(Condition::IfNoneMatch("\"a\"")));
         let weak = validators(&[("etag", "W/\"a\""), ("last-modified", DATE)]).unwrap();

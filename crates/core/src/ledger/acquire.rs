@@ -133,9 +133,9 @@ impl Ledger {
         self.delete_lock(&self.pk(lease.page()), lease.token().as_str()).await.map(drop)
     }
 
-    /// Ends the lease that an operator has seen in a page's state, even while a worker holds it. That worker
-    /// publishes nothing more: its commit is refused, and its request retried. Returns false if
-    /// that lease is gone.
+    /// Ends the lease that an operator has seen in a page's state, even while a worker holds it.
+    /// That worker publishes nothing more: its commit is refused, and its request retried. Returns
+    /// false if that lease is gone.
     pub async fn end_lease(&self, page: &PageKey, seen: &LockRow) -> Result<bool, LedgerError> {
         self.delete_lock(&self.pk(page), &seen.lease_token).await
     }

@@ -68,7 +68,7 @@ impl Ledger {
         }
     }
 
-    /// The object key after which a sweep of the tenant goes on.
+    /// The object key after which a sweep of the tenant continues.
     pub async fn sweep_cursor(&self, tenant: &Tenant) -> Result<Option<String>, LedgerError> {
         let item = self.item("reading the sweep's cursor in CONTROL", CONTROL, &sweep_sk(tenant)).await?;
         Ok(item.and_then(|item| item.get(name::CURSOR)?.as_s().ok().cloned()))

@@ -34,7 +34,7 @@ impl Epochs {
     ) -> Result<Invalidations, LedgerError> {
         let epoch_ms = self.of(ledger, page.tenant()).await?;
         if !needs_watermarks(meta, epoch_ms, policy, ledger.time().now_ms()) {
-            return Ok(Invalidations { epoch_ms, watermark_ms: None });
+            return Ok(Invalidations { epoch_ms, ..Invalidations::default() });
         }
         ledger.invalidations(page, &meta.tags, epoch_ms).await
     }

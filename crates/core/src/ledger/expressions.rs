@@ -63,7 +63,10 @@ pub(crate) mod name {
 
     pub(crate) const FAILED_AT_MS: &str = "failed_at_ms";
 
+    pub(crate) const PATH_HARD_MS: &str = "path_hard_ms";
+
     pub(crate) const WATERMARK_MS: &str = "watermark_ms";
+    pub(crate) const HARD_MS: &str = "hard_ms";
 
     pub(crate) const PAUSED_AT_MS: &str = "paused_at_ms";
     pub(crate) const CURSOR: &str = "cursor";
@@ -130,7 +133,7 @@ pub(crate) const LEASE_HELD: &str = "lease_token = :token AND lease_expires_at >
 pub(crate) const LEASE_MINE: &str = "lease_token = :token";
 
 /// META is the version that lookup saw, and points where it pointed (I2): a foreign writer may move
-/// only the pointer and leave our version beside it. Never `revalidate_seconds`: an invalidation
+/// only the pointer and leave our version next to it. Never `revalidate_seconds`: an invalidation
 /// sets it to zero and publishes nothing.
 pub(crate) fn meta_is(has_version: bool, has_pointer: bool) -> String {
     let version = if has_version { "#version = :seen_version".to_owned() } else { none("#version") };
@@ -206,6 +209,11 @@ pub(crate) const RAISE_PATH_WATERMARK: &str = "SET path_watermark_ms = :at";
 
 /// Watermarks only rise.
 pub(crate) const PATH_WATERMARK_RISES: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms < :at";
+
+/// A hard invalidation. In a write of its own, after the watermark has risen: the two rise
+/// independently, and one condition covers a whole write.
+pub(crate) const RAISE_HARD: &str = "SET #hard = :at";
+pub(crate) const HARD_RISES: &str = "attribute_not_exists(#hard) OR #hard < :at";
 
 /// A path invalidation for readers in other languages: a life of zero.
 pub(crate) const END_LIFE: &str = "SET revalidate_seconds = :zero";

@@ -14,7 +14,7 @@ use crate::domain::page::{ReqRow, VersionRow};
 use crate::domain::page_key::{CanonicalPath, PageKey, Tenant};
 use crate::domain::request::IdempotencyKey;
 
-/// Where a listing goes on. Opaque, and only for the same question.
+/// Where a listing continues. Opaque, and valid for the same listing only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cursor(Item);
 

@@ -14,7 +14,7 @@ use super::transaction::{Transaction, put_operation, update_operation};
 use crate::aws_error::AwsError;
 use crate::domain::claim::record_ttl;
 use crate::domain::digest::Digest;
-use crate::domain::invalidations::{Invalidations, Prefix};
+use crate::domain::invalidations::{Invalidations, Prefix, Watermark};
 use crate::domain::keys::{EPOCH, HEALTH, META, req_sk, watermark_sks};
 use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
@@ -132,7 +132,7 @@ impl Ledger {
     pub async fn epoch(&self, tenant: &Tenant) -> Result<Option<u64>, LedgerError> {
         let doing = "reading the tenant's EPOCH";
         let item = self.item(doing, &tenant.inval_pk(), EPOCH).await?;
-        item.map(|item| rows::watermark(&item)).transpose().map_err(in_row(doing))
+        item.map(|item| rows::watermark(&item).map(|row| row.at_ms)).transpose().map_err(in_row(doing))
     }
 
     /// The watermarks that apply to one page. Needed only if the epoch is newer than the page.
@@ -142,6 +142,12 @@ impl Ledger {
         tags: &[Tag],
         epoch_ms: Option<u64>,
     ) -> Result<Invalidations, LedgerError> {
+        let watermarks = self.watermarks(page, tags).await?;
+        Ok(Invalidations::new(epoch_ms, watermarks.into_iter().map(|(_, watermark)| watermark)))
+    }
+
+    /// The same by the sort keys of their rows, `TAG#<tag>` and `PREFIX#<prefix>`.
+    pub async fn watermarks(&self, page: &PageKey, tags: &[Tag]) -> Result<Vec<(String, Watermark)>, LedgerError> {
         let doing = "reading the watermarks of tags and prefixes";
         let pk = page.tenant().inval_pk();
         let mut watermarks = Vec::new();
@@ -158,18 +164,19 @@ impl Ledger {
                 let got = self.dynamodb.batch_get_item().set_request_items(Some(request)).send().await;
                 let got = got.map_err(|error| failed(doing, error))?;
                 for item in got.responses.unwrap_or_default().into_values().flatten() {
-                    watermarks.push(rows::watermark(&item).map_err(in_row(doing))?);
+                    let sk = item.get(SK).and_then(|sk| sk.as_s().ok()).cloned().unwrap_or_default();
+                    watermarks.push((sk, rows::watermark(&item).map_err(in_row(doing))?));
                 }
                 // Keys that a busy table left out are read in the next round.
                 pending = got.unprocessed_keys.filter(|left| !left.is_empty());
             }
         }
-        Ok(Invalidations::new(epoch_ms, watermarks))
+        Ok(watermarks)
     }
 
     /// Raises a watermark and the epoch to `at_ms` together with the `first` operations. A
     /// watermark that is already higher stays, and the rest is written without it.
-    async fn raise_watermarks(
+    pub(super) async fn raise_watermarks(
         &self,
         pk: &str,
         sk: &str,

@@ -91,7 +91,7 @@ pub enum Seen {
     /// A row that points at a foreign version row.
     Pointer {
         current_sk: String,
-        /// Our last commit's version, which the foreign writer left beside the pointer.
+        /// Our last commit's version, which the foreign writer left next to the pointer.
         version: Option<Version>,
         /// The `generated_at` of the version row.
         generated_at: u64,

@@ -1,4 +1,4 @@
-//! tidy: removes rows that a page no longer needs, under the page's lease.
+//! sweep: removes rows that a page no longer needs, under the page's lease.
 //!
 //! A page is addressed by its partition here: an orphaned object names its page by the hash, and
 //! that page may have no row which knows its path.

@@ -11,6 +11,7 @@ use super::expressions::name;
 use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::Digest;
 use crate::domain::health::{Health, LastFailure};
+use crate::domain::invalidations::Watermark;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::{LockRow, Meta, PendingNotification, ReqRow, ReqStatus, VersionRow};
 use crate::domain::request_events::Event;
@@ -191,12 +192,12 @@ pub(crate) fn points_at(item: &Item) -> Option<&str> {
 /// describe that version. A pointer to no row, or to one that cannot be read, is a page without a
 /// body, long out of date: readers enqueue a regeneration, and its commit replaces the pointer.
 pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, RowError> {
-    let beside = Reader(meta);
+    let pointer = Reader(meta);
     let pointed = match version {
         None => Meta::default(),
         Some(version) => {
             let mut row = version.clone();
-            let life = beside.number(name::REVALIDATE_SECONDS)?;
+            let life = pointer.number(name::REVALIDATE_SECONDS)?;
             if let Some(life) = life.filter(|life| *life == 0 || !row.contains_key(name::REVALIDATE_SECONDS)) {
                 row.insert(name::REVALIDATE_SECONDS.to_owned(), n(life));
             }
@@ -209,8 +210,8 @@ pub(crate) fn pointed_meta(meta: &Item, version: Option<&Item>) -> Result<Meta, 
     };
     Ok(Meta {
         // Ours, from before the pointer was moved.
-        version: beside.parsed(name::VERSION, |text| text.parse().ok())?,
-        current_sk: beside.text(name::CURRENT_SK)?,
+        version: pointer.parsed(name::VERSION, |text| text.parse().ok())?,
+        current_sk: pointer.text(name::CURRENT_SK)?,
         pointer: true,
         ..pointed
     })
@@ -281,6 +282,7 @@ pub(crate) fn health(item: &Item) -> Result<Health, RowError> {
         pinned_at_ms: row.number(name::PINNED_AT_MS)?,
         wanted_at_ms: row.number(name::WANTED_AT_MS)?,
         path_watermark_ms: row.number(name::PATH_WATERMARK_MS)?,
+        path_hard_ms: row.number(name::PATH_HARD_MS)?,
         last_failure: last_failure(&row)?,
     })
 }
@@ -380,7 +382,8 @@ pub(crate) fn version(item: &Item) -> Result<VersionRow, RowError> {
     })
 }
 
-pub(crate) fn watermark(item: &Item) -> Result<u64, RowError> {
+pub(crate) fn watermark(item: &Item) -> Result<Watermark, RowError> {
     let row = Reader(item);
-    row.needed(name::WATERMARK_MS, row.number(name::WATERMARK_MS)?)
+    let at_ms = row.needed(name::WATERMARK_MS, row.number(name::WATERMARK_MS)?)?;
+    Ok(Watermark { at_ms, hard_ms: row.number(name::HARD_MS)? })
 }

@@ -115,8 +115,8 @@ impl Regenerator {
         self.next(job, state, seen, meta, keep_version, same.is_some())
     }
 
-    /// The condition to ask with whether the published page is still the same: only about a body
-    /// that is there, of this deployment, rendered as its route and renderer are configured now.
+    /// The condition of the request to the origin: only for a published body that is there, of this
+    /// deployment, rendered as its route and renderer are configured now.
     pub(super) fn condition<'m>(&self, job: &Job<'_>, state: &'m PageState, changed: bool) -> Option<Condition<'m>> {
         let published = state.meta.as_ref().filter(|meta| meta.is_good_page() && !meta.is_foreign())?;
         let validators = published.validators.as_ref()?;

@@ -34,8 +34,8 @@ impl Received {
 }
 
 impl Regenerator {
-    /// Renders within the deadline, or asks whether the published page is still the same. A panic
-    /// of the renderer is a failure of this page alone.
+    /// Renders within the deadline, by a conditional request if the published page has validators.
+    /// A panic of the renderer is a failure of this page alone.
     pub(super) async fn render(
         &self,
         job: &Job<'_>,
@@ -134,7 +134,8 @@ impl Regenerator {
         answer: &Rendered,
         info: &AnswerInfo,
     ) -> Result<Publication, Box<Verdict>> {
-        // `render` asks about a published version only, so the last arm is an origin's defect.
+        // `render` sends a condition for a published version only, so without one the 304 is an
+        // origin's defect.
         let failure = Box::new(Verdict::Failure(GateError::Status { status: answer.status }));
         let Some(published) = &state.meta else { return Err(failure) };
         match self.gate(job, state).judge_not_modified(answer, published) {

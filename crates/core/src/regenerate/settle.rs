@@ -1,4 +1,5 @@
-//! settle: completes the record of a request that another version covers.
+//! settle: completes the record of a request that another version covers. It acknowledges nothing:
+//! [`crate::domain::disposition`] decides that.
 
 use super::{Job, Outcome, Regenerator};
 use crate::branches::{Branch, reached};

@@ -2,7 +2,7 @@
 //!
 //! With a page in the cache, a request does not wait long for DynamoDB. If the table is merely
 //! slow, every request would give up in turn and the cache would never be refreshed. So the read
-//! goes on after the reply, before the sandbox may freeze.
+//! continues after the reply, before the sandbox may freeze.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

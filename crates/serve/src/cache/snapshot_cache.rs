@@ -157,7 +157,7 @@ impl SnapshotCache {
     }
 
     /// A read with a short timeout, for a page that is cached. None after the timeout: then the
-    /// read goes on after the reply.
+    /// read continues after the reply.
     async fn read_or_defer(&self, page: &PageKey, policy: &Policy) -> Option<SnapshotResult> {
         self.deferred.discard(page);
         let read = self.reading.start(page.clone(), self.reads.clone().read(page.clone(), *policy, false));

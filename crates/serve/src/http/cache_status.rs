@@ -47,7 +47,7 @@ pub enum CacheStatus {
     Bypass { detail: &'static str },
     /// Its method is not one that a stored page answers.
     Method,
-    /// A header of the request asks for something else than the stored page.
+    /// A header of the request excludes the stored page.
     Request { detail: &'static str },
 }
 

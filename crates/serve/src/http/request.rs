@@ -17,7 +17,7 @@ pub struct Request {
     pub client: Option<String>,
     /// It came by HTTPS.
     pub is_encrypted: bool,
-    /// It asks for another protocol on the connection, and the server can hand that over.
+    /// It requests an upgrade of the connection, and the server can hand that over.
     pub is_upgrade: bool,
 }
 

@@ -29,7 +29,7 @@ struct Write {
 }
 
 impl Write {
-    /// Whether this version was rendered after the write, as far as two clocks can tell.
+    /// Whether this version was rendered after the write, as far as two clocks can show.
     fn is_in(&self, published: &Meta) -> bool {
         let began_ms = published.source_ms.unwrap_or_default();
         published.version != self.version && began_ms.saturating_add(CLOCKS_MS) >= self.at_ms

@@ -16,7 +16,7 @@ const OF_CACHES: [&str; 5] = ["age", "cache-control", "cache-groups", "expires",
 const OF_SHARED_CACHES: [&str; 5] =
     ["cache-tag", "edge-control", "surrogate-control", "surrogate-key", "x-accel-expires"];
 
-/// What a shared cache in front tells apart.
+/// The cache key of a shared cache in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CacheKey {
     /// Addresses, and the headers that the answer's `Vary` names.

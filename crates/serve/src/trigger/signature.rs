@@ -14,12 +14,12 @@
 //! ```text
 //! everfresh-1                          the version of these rules
 //! POST                                 the method
-//! www.acme.example                     the request's host, in lower case, without port and final dot
+//! www.acme.example                     the host in lower case, without port and final dot
 //! /_everfresh/revalidate               path and query as they are sent
 //! 1763270000                           x-everfresh-timestamp
 //! 5f0c3a1e9b7d4c2688aa01f3            x-everfresh-nonce
 //! order-4711                           x-request-id; an empty line if there is none
-//! 6a3f…                                the SHA-256 of the body in lower-case hex, also of an empty one
+//! 6a3f…                                the body's SHA-256 in lower-case hex, even of an empty body
 //! ```
 //!
 //! `producers/revalidate.py` and `producers/revalidate.sh` are examples.

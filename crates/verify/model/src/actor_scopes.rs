@@ -1,4 +1,4 @@
-//! Scopes with other actors beside the workers: operators, the sweep, a foreign writer.
+//! Scopes with other actors than the workers: operators, the sweep, a foreign writer.
 
 use crate::events::Event;
 use crate::operator::Command;
@@ -12,7 +12,7 @@ pub(crate) const UNPIN: Plan =
 pub(crate) const ACTOR_SCOPES: &[Scope] = &[
     Scope {
         name: "rollback",
-        about: "roll back and unpin beside two changes; the CLI may crash",
+        about: "roll back and unpin during two changes; the CLI may crash",
         messages: &[change(0), change(1), UNPIN],
         script: &[Command::RollBack, Command::Unpin],
         last_tick: 1,
@@ -66,7 +66,7 @@ pub(crate) const ACTOR_SCOPES: &[Scope] = &[
     },
     Scope {
         name: "purge",
-        about: "purge beside a render in flight and requests in the queue, then unpin",
+        about: "purge during a render in flight and requests in the queue, then unpin",
         messages: &[change(0), UNPIN],
         script: &[Command::Purge, Command::Unpin],
         last_tick: 1,
@@ -76,7 +76,7 @@ pub(crate) const ACTOR_SCOPES: &[Scope] = &[
     },
     Scope {
         name: "sweep",
-        about: "a sweep of orphaned bodies beside slow, crashed and resumed workers",
+        about: "a sweep of orphaned bodies with slow, crashed and resumed workers",
         script: &[Command::Sweep],
         last_tick: 0,
         budget: FaultBudget { crashes: 1, lease_ages: 2, claim_ages: 1, ..NOTHING },

@@ -31,7 +31,7 @@ pub(crate) const BYPASS_SCOPES: &[Scope] = &[
     },
     Scope {
         name: "bypass-late",
-        about: "a bypass that arrives at any later moment beside another request's commits",
+        about: "a bypass that arrives at any later moment during another request's commits",
         last_tick: 0,
         budget: FaultBudget { bypasses: 1, late: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },
         reaches: &[Event::Bypassed, Event::LateWriteWithoutEffect, Event::LateWriteWithEffect],
@@ -69,7 +69,7 @@ pub(crate) const BYPASS_SCOPES: &[Scope] = &[
     },
     Scope {
         name: "bypass-pin",
-        about: "roll back and unpin beside two changes that may be bypasses",
+        about: "roll back and unpin during two changes that may be bypasses",
         messages: &[change(0), change(1), UNPIN],
         script: &[Command::RollBack, Command::Unpin],
         workers: 1,
@@ -98,7 +98,7 @@ pub(crate) const BYPASS_SCOPES: &[Scope] = &[
     },
     Scope {
         name: "serve",
-        about: "an instance with two readers at a time, stale reads and outages beside withdrawals",
+        about: "an instance with two readers at a time, stale reads and outages during withdrawals",
         messages: &[change(0), change(1), change(2)],
         workers: 1,
         runs: 3,
@@ -127,7 +127,7 @@ pub(crate) const BYPASS_SCOPES: &[Scope] = &[
     },
     Scope {
         name: "serve-purge",
-        about: "the same beside purge and unpin",
+        about: "the same with purge and unpin",
         messages: &[change(0), UNPIN],
         script: &[Command::Purge, Command::Unpin],
         workers: 1,
@@ -140,7 +140,7 @@ pub(crate) const BYPASS_SCOPES: &[Scope] = &[
     },
     Scope {
         name: "serve-foreign",
-        about: "the same beside a foreign writer",
+        about: "the same with a foreign writer",
         messages: &[change(0), change(1)],
         workers: 1,
         runs: 2,

@@ -1,6 +1,6 @@
 //! Events that a scope must reach: a search that never meets them shows nothing about them.
 
-/// An event of a step. It is recorded beside the state, so that it adds no states to the search.
+/// An event of a step. It is recorded next to the state, so that it adds no states to the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Event {

@@ -140,7 +140,7 @@ pub(crate) const WORKER_SCOPES: &[Scope] = &[
     },
     Scope {
         name: "late-two",
-        about: "a late write of one request beside another request's commits",
+        about: "a late write of one request during another request's commits",
         last_tick: 0,
         runs: 2,
         budget: FaultBudget { late: 1, lease_ages: 1, claim_ages: 1, ..NOTHING },

@@ -2,9 +2,10 @@
 //! modified below the SDK. Each missing guard must be found, or the simulation shows nothing.
 //!
 //! The condition on FAILED is not in this list. A worker that has lost its claim has exceeded its
-//! function timeout, and its handler ends before the response to that transaction. Nor is the lease of
-//! the sweep: a worker must be frozen in the few polls between upload and commit, and no other may
-//! touch the page until it is resumed; a thousand runs did not meet that. The model removes both.
+//! function timeout, and its handler ends before the response to that transaction. Nor is the lease
+//! of the sweep: a worker must be frozen in the few polls between upload and commit, and no other
+//! may touch the page until it is resumed; a thousand runs did not meet that. The model removes
+//! both.
 
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -199,7 +200,7 @@ fn weaken(operation: &mut Value) {
 }
 
 /// Turns the commit of a bypass over a version of ours into one that leaves the content as it is:
-/// the other attributes are written beside it, under names that have no meaning.
+/// the other attributes are written next to it, under names that have no meaning.
 fn keep_content(update: &mut Value) {
     let is_set = |name: &str| {
         let names = update["ExpressionAttributeNames"].as_object();

@@ -98,7 +98,7 @@ impl Wire {
     }
 
     /// As [`Self::connect`] for an instance of the serving function: `bodies` gets the path of each
-    /// object that it asks for.
+    /// object that it requests.
     pub fn connect_instance(&self, faults: Faults, bodies: Arc<Mutex<BTreeSet<String>>>) -> InProcess {
         let wire = self.clone();
         let handle = move |request: Request<Bytes>| {

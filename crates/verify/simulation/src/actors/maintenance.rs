@@ -1,4 +1,4 @@
-//! The sweep beside running workers: it trims versions and deletes orphaned objects.
+//! The sweep while workers run: it trims versions and deletes orphaned objects.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::check::Actor;
 use crate::faults::RunFault;
 use crate::run::Sim;
 
-/// Later than the latest copy of a request: a late one of a worker's LOCK write revives a lease that
-/// the sweep has ended, and only an orphan's age excludes that.
+/// Later than the latest copy of a request: a late one of a worker's LOCK write revives a lease
+/// that the sweep has ended, and only an orphan's age excludes that.
 const LATEST_COPY_MS: u64 = 205_000;
 
-/// The age from which orphans are deleted. Where no copy comes late, the lease alone protects what a
-/// resumed worker may still commit.
+/// The age from which orphans are deleted. Where no copy comes late, the lease alone protects what
+/// a resumed worker may still commit.
 fn in_flight_ms(sim: &Sim) -> u64 {
     let is_late = |fault: &Fault| matches!(fault, Fault::Delay(_) | Fault::DuplicateLater(_));
     if sim.profile.rates.0.iter().any(|(fault, _)| is_late(fault)) { LATEST_COPY_MS } else { 2_000 }
@@ -37,8 +37,8 @@ pub(crate) async fn maintenance(sim: Arc<Sim>) {
     }
 }
 
-/// After the queues are empty, and long after the last upload: what is swept now is still not needed
-/// by any page.
+/// After the queues are empty, and long after the last upload: what is swept now is still not
+/// needed by any page.
 pub(crate) async fn final_sweep(sim: &Sim) {
     if sim.profile.sweep_ms.is_some() {
         tokio::time::sleep(std::time::Duration::from_millis(LATEST_COPY_MS + 1_000)).await;

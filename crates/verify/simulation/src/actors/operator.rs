@@ -1,4 +1,4 @@
-//! An operator beside running workers: pins, rolls back, purges, invalidates, and redrives dead
+//! An operator while workers run: pins, rolls back, purges, invalidates, and redrives dead
 //! letters.
 
 use std::sync::Arc;

@@ -62,7 +62,7 @@ struct Memory {
     served: BTreeMap<String, String>,
     /// The last version that was served before the page was seen taken down.
     withdrawn: BTreeMap<String, String>,
-    /// The paths of the bodies that it has asked for.
+    /// The paths of the bodies that it has requested.
     bodies: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -87,7 +87,7 @@ impl Memory {
         self.served.insert(page.to_owned(), version.to_owned());
     }
 
-    /// The versions of the page whose bodies the instance has asked for.
+    /// The versions of the page whose bodies the instance has requested.
     fn versions(&self, page: &PageKey) -> BTreeSet<String> {
         let start = format!("/{}/{}/", page.tenant(), page.hash());
         let bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);

@@ -274,7 +274,7 @@ pub(crate) const OUTCOMES: [metrics::Metric; 15] = [
     metrics::KEY_CONFLICTS,
 ];
 
-/// Metrics that are counted beside the outcomes.
+/// Metrics that are counted in addition to the outcomes.
 const TOTALS: [metrics::Metric; 3] = [metrics::LOCK_CONTENTION, metrics::DUPLICATES_PREVENTED, metrics::RECEIVED];
 
 fn count(sim: &Sim, metrics: &Metrics) {

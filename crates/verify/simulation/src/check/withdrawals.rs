@@ -26,7 +26,7 @@ impl Checker {
         let mut state = self.state();
         let history = state.histories.entry(page.to_owned()).or_default();
         if actor == Actor::Foreign {
-            // A foreign writer that moves only the pointer leaves our version beside its content.
+            // A foreign writer that moves only the pointer leaves our version next to its content.
             history.bypasses.clear();
             return;
         }
@@ -79,7 +79,7 @@ impl Checker {
         }
     }
 
-    /// Called after a page of `version` was served by an instance that has asked for the bodies of
+    /// Called after a page of `version` was served by an instance that has requested the bodies of
     /// the versions in `seen`: it knows that these were published.
     pub fn served(&self, page: &str, version: &str, seen: &BTreeSet<String>) {
         self.checked(Property::Withdrawn);

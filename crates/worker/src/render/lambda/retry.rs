@@ -4,7 +4,7 @@ use aws_sdk_lambda::config::interceptors::InterceptorContext;
 use aws_sdk_lambda::config::retry::{ClassifyRetry, RetryAction};
 use aws_smithy_runtime_api::client::retries::classifiers::RetryClassifierPriority;
 
-/// Forbids every retry that the SDK's own classifiers ask for, except after a failed connection.
+/// Forbids every retry that the SDK's own classifiers allow, except after a failed connection.
 #[derive(Debug)]
 pub(super) struct OnlyFailedConnections;
 

@@ -141,7 +141,7 @@ impl DeadLetter {
 mod tests {
     use super::*;
 
-    fn letter(body: &str, attributes: &[(&str, &str)]) -> DeadLetter {
+    fn dead_letter(body: &str, attributes: &[(&str, &str)]) -> DeadLetter {
         let text =
             |value: &str| MessageAttributeValue::builder().data_type("String").string_value(value).build().unwrap();
         let attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect();
@@ -153,10 +153,10 @@ mod tests {
     fn key_is_that_of_body_attribute_or_message_id() {
         let body = r#"{"v":1,"tenant":"demo","path":"/","idempotency_key":"mine"}"#;
         let plain = r#"{"v":1,"tenant":"demo","path":"/"}"#;
-        assert_eq!(letter(body, &[("everfresh-key", "attached")]).key(), "mine");
-        assert_eq!(letter(plain, &[("everfresh-key", "attached")]).key(), "attached");
-        assert_eq!(letter(plain, &[("everfresh-key", "not a key")]).key(), "id-1");
-        assert_eq!(letter("no message", &[]).key(), "id-1");
+        assert_eq!(dead_letter(body, &[("everfresh-key", "attached")]).key(), "mine");
+        assert_eq!(dead_letter(plain, &[("everfresh-key", "attached")]).key(), "attached");
+        assert_eq!(dead_letter(plain, &[("everfresh-key", "not a key")]).key(), "id-1");
+        assert_eq!(dead_letter("no message", &[]).key(), "id-1");
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         let mut all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
         all.push(("everfresh-lost", "key"));
         all.push(("reason", "attempts"));
-        let sent = letter("no message", &all).attributes_to_send();
+        let sent = dead_letter("no message", &all).attributes_to_send();
         assert_eq!(sent.len(), 10);
         assert_eq!(sent["everfresh-key"].string_value(), Some("id-1"));
         assert!(sent.contains_key("everfresh-lost") && !sent.contains_key("reason"), "{sent:?}");
@@ -182,7 +182,7 @@ mod tests {
         };
         let prewarm = r#"{"v":1,"tenant":"demo","path":"/","reason":"prewarm"}"#;
         for (body, queue) in [(prewarm, "low"), (&prewarm.replace("prewarm", "expired"), "main"), ("{", "main")] {
-            assert_eq!(letter(body, &[]).queue(&stack), queue);
+            assert_eq!(dead_letter(body, &[]).queue(&stack), queue);
         }
     }
 }
