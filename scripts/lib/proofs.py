@@ -312,8 +312,4 @@ PARTS = {
                          "scripts/frameworks", r"^\d+ passed, 0 failed$"),
     "rollout": script("Functions of an earlier commit and of this one share a table", "both, before, during and after a roll-out",
                       "scripts/rollout", r"^\d+ steps in \d+ s: (.+)$"),
-    "many-pages": script("The operator's commands need little memory, and a tag one transaction", "a table with 100,000 pages",
-                         "scripts/many-pages", r"^many pages: (.+)$"),
-    "supply-chain": script("All licences and sources are allowed, and there is a bill of materials", "cargo-deny, SBOM",
-                           "scripts/supply-chain", r"^.*\S.*$"),
 }
