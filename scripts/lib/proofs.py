@@ -312,4 +312,6 @@ PARTS = {
                          "scripts/frameworks", r"^\d+ passed, 0 failed$"),
     "rollout": script("Functions of an earlier commit and of this one share a table", "both, before, during and after a roll-out",
                       "scripts/rollout", r"^\d+ steps in \d+ s: (.+)$"),
+    "supply-chain": script("All licences and sources are allowed, and there is a bill of materials", "cargo-deny, SBOM",
+                           "scripts/supply-chain", r"^.*\S.*$"),
 }
