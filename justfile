@@ -46,6 +46,16 @@ frameworks *args:
 http-cache-tests *args:
     @scripts/http-cache-tests "$@"
 
+# run functions of an earlier commit with today's, on one table; --old REF
+[group('evidence')]
+rollout *args:
+    @scripts/rollout "$@"
+
+# measure the operator's commands on 100,000 pages; --pages N
+[group('evidence')]
+many-pages *args:
+    @scripts/many-pages "$@"
+
 # check the model of the protocol in every order of events; --quick
 [group('evidence')]
 model *args:

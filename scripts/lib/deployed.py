@@ -14,11 +14,12 @@ from emulated import REGION, STACK, Server, eventually
 class Everfresh:
     """The deployed stack, as its clients use it."""
 
-    def __init__(self, emulator, site, outputs, cdn, redeploy, key):
+    def __init__(self, emulator, site, outputs, cdn, redeploy, key, cli):
         self.emulator, self.site, self.outputs = emulator, site, outputs
         self.domain, self.distribution = cdn["DomainName"], cdn["DistributionId"]
         self.redeploy = redeploy  # updates the stack, with other parameters
         self.key = key  # signs HTTP requests
+        self.cli = cli  # the operator's program
         self.queue, self.dead_letters = outputs["QueueUrl"], outputs["DeadLetterQueueUrl"]
         self.sqs, self.dynamodb, self.logs = (emulator.client(service) for service in ("sqs", "dynamodb", "logs"))
         self.received = []  # messages received from the dead-letter queue

@@ -22,6 +22,7 @@ import jsonschema
 from botocore.exceptions import ClientError
 from deployed import Distribution, Everfresh
 from emulated import FUNCTIONS, MUST_DEPLOY, REGION, ROOT, STACK, Emulator, Site, deploy, deploy_cdn, deployed_types, eventually
+from operated import BAD_BODY, pages_are_operated, requests_are_operated
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SCHEMA = json.loads((ROOT / "crates/enqueue/schema/message-v1.json").read_text())
@@ -388,7 +389,7 @@ def maintenance_sweeps(e):
 def sent_messages_match_the_schema(e):
     validator, checked = jsonschema.Draft202012Validator(SCHEMA), 0
     for message in e.emulator.sent:
-        if message["QueueUrl"] != e.dead_letters and message["MessageBody"] not in INVALID:
+        if message["QueueUrl"] != e.dead_letters and message["MessageBody"] not in (*INVALID, BAD_BODY):
             validator.validate(json.loads(message["MessageBody"]))
             checked += 1
     by_requests = [message for message in e.emulator.sent if "everfresh-page" in message.get("MessageAttributes", {})]
@@ -448,6 +449,8 @@ STEPS = [
     changed_parameter_is_deployed,
     commit_is_notified,
     maintenance_sweeps,
+    pages_are_operated,
+    requests_are_operated,
     sent_messages_match_the_schema,
     logs_have_metrics_and_no_denied_access,
     distribution_sets_the_host,
@@ -457,6 +460,7 @@ STEPS = [
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--bootstraps", type=pathlib.Path, required=True, help=f"folder with {', '.join(FUNCTIONS.values())}")
+    arguments.add_argument("--cli", type=pathlib.Path, default=ROOT / "target/debug/everfresh", help="the program `everfresh`")
     arguments.add_argument("--keep-logs", type=pathlib.Path, help="folder for the logs")
     options = arguments.parse_args()
     for binary in FUNCTIONS.values():
@@ -475,7 +479,7 @@ def main():
             cdn = deploy_cdn(emulator, outputs)
             config = site.everfresh_toml("demo.example", "localhost", cdn["DomainName"]).encode()
             emulator.client("s3").put_object(Bucket=outputs["BucketName"], Key="everfresh.toml", Body=config)
-            everfresh = Everfresh(emulator, site, outputs, cdn, redeploy, key)
+            everfresh = Everfresh(emulator, site, outputs, cdn, redeploy, key, options.cli.resolve())
             for step in STEPS:
                 since = time.monotonic()
                 result = step(everfresh)

@@ -192,6 +192,7 @@ render = {{ http = "{self.url}", private_network = true }}
 path       = "/{{*rest}}"
 revalidate = "1h"
 tags       = ["everything"]
+history    = 3
 """
 
 

@@ -306,6 +306,12 @@ PARTS = {
                          "scripts/e2e", r"^(\d+ steps) end to end"),
     "shared-cache": script("Shared caches store, revalidate and serve stale as the headers say", "Varnish, nginx",
                            "scripts/shared-cache", r"^\d+ of \d+ checks passed$"),
+    "http-cache": script("Everfresh behaves as an HTTP cache should", "the suite of cache-tests.fyi, also against nginx and Varnish",
+                         "scripts/http-cache-tests", r"^http cache: (.+)$"),
+    "frameworks": script("Real apps work behind Everfresh", "Next.js, Astro, SvelteKit, Django, Flask, a static site; Chromium",
+                         "scripts/frameworks", r"^\d+ passed, 0 failed$"),
+    "rollout": script("Functions of an earlier commit and of this one share a table", "both, before, during and after a roll-out",
+                      "scripts/rollout", r"^\d+ steps in \d+ s: (.+)$"),
     "supply-chain": script("All licences and sources are allowed, and there is a bill of materials", "cargo-deny, SBOM",
                            "scripts/supply-chain", r"^.*\S.*$"),
 }

@@ -1,7 +1,9 @@
 """The checks of scripts/shared-cache: client → cache → recorder → everfresh dev → origin, all on
 loopback."""
-import http.client, json, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import http.client, json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import personal_answers
 
 TENANT = """
 [tenant.{name}]
@@ -114,6 +116,12 @@ def poll(seconds, probe):
     return result
 
 
+def record(check):
+    checks.append(check)
+    if "--json" not in sys.argv:
+        print("{} {cache:12} {check}: expected {expected}; seen {seen}".format("ok  " if check["ok"] else "FAIL", **check), flush=True)
+
+
 class Cache:
     def __init__(self, name, work):
         self.name, self.seen, self.dir = name, [], work / name
@@ -143,9 +151,7 @@ class Cache:
         return now() - stored.at - stored.s_maxage
 
     def check(self, what, expected, seen, ok):
-        checks.append({"cache": self.name, "check": what, "expected": expected, "seen": str(seen), "ok": ok})
-        if "--json" not in sys.argv:
-            print(f"{'ok  ' if ok else 'FAIL'} {self.name:7} {what}: expected {expected}; seen {seen}", flush=True)
+        record({"cache": self.name, "check": what, "expected": expected, "seen": str(seen), "ok": ok})
 
     def hosts(self):
         hosts, unknown = ("one.example", "two.example"), "other.example"
@@ -206,6 +212,7 @@ class Cache:
 
     def steady(self):
         try:
+            poll(30, lambda: self.get("up").status)  # it has started
             self.careless()
             self.fill("outlast")
             self.fill("brief")
@@ -247,20 +254,34 @@ def outage(dev, process, caches):
         cache.check("Everfresh is up again", "200 second", got[-1], got[-1].word == "second")
 
 
-def start(command, log, out=subprocess.DEVNULL):
-    processes.append(subprocess.Popen(command, stdout=out, stderr=open(log, "ab")))
+def start(command, log, out=subprocess.DEVNULL, environment={}):
+    processes.append(subprocess.Popen(command, stdout=out, stderr=open(log, "ab"), env=os.environ | environment))
     return processes[-1]
 
 
 def main(binary, work):
+    def run_dev(name, environment={}):
+        command = [binary, "dev", "--json", "--port", "0", "--data", work / name, "--config", work / f"{name}.toml"]
+        process = start(command, work / f"{name}.log", subprocess.PIPE, environment)
+        return process, int(json.loads(process.stdout.readline())["pages"].rpartition(":")[2])
+
     def dev():
-        command = [binary, "dev", "--json", "--port", "0", "--data", work / "data", "--config", work / "everfresh.toml"]
-        process = start(command, work / "dev.log", subprocess.PIPE)
-        Recorder.everfresh = int(json.loads(process.stdout.readline())["pages"].rpartition(":")[2])
+        process, Recorder.everfresh = run_dev("everfresh")
         return process
+
+    def visitors():
+        """With an Everfresh of its own: the requests that it leaves would delay the renders that
+        others wait for."""
+        origin = personal_answers.listen()
+        (work / "visited.toml").write_text(personal_answers.tenant(origin))
+        process, port = run_dev("visited", {"EVERFRESH_ENQUEUES_PER_MINUTE": "10000"})
+        for check in personal_answers.checks(port, origin, work, start):
+            record(check)
+        process.terminate()
 
     passed = False
     try:
+        visitors()
         origin = Origin.listen()
         (work / "everfresh.toml").write_text("".join(TENANT.format(name=name, origin=origin) for name in ("one", "two")))
         process = dev()
@@ -279,7 +300,7 @@ def main(binary, work):
             process.send_signal(signal.SIGCONT)
         for process in processes:
             process.wait()
-        for log in [] if passed else work.glob("*.log"):
+        for log in [] if passed else work.glob("**/*.log"):
             print(f"\n{log.name}\n{log.read_text()[-2000:]}", file=sys.stderr)
         shutil.rmtree(work)
     return 0 if passed else 1

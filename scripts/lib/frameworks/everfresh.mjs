@@ -9,14 +9,14 @@ import { start, stop } from './processes.mjs'
 const runFile = promisify(execFile)
 
 export class Everfresh {
-  /** Starts `dev` with no configuration but the address of the app. */
-  static async start(binary, { origin, folder }) {
+  /** Starts `dev` with no configuration but the address of the app, unless there is one. */
+  static async start(binary, { origin, folder, config, env = {} }) {
     const everfresh = new Everfresh()
     mkdirSync(folder, { recursive: true })
     Object.assign(everfresh, { binary, data: path.join(folder, 'everfresh'), log: path.join(folder, 'everfresh.log') })
-    const command = [binary, 'dev', '--json', '--fresh', '--port', '0', '--data', everfresh.data, '--origin', origin]
-    const env = { RUST_LOG: process.env.RUST_LOG ?? 'info' }
-    everfresh.process = start(command, { env, log: everfresh.log, readOutput: true })
+    const configured = config ? ['--config', config] : ['--origin', origin]
+    const command = [binary, 'dev', '--json', '--fresh', '--port', '0', '--data', everfresh.data, ...configured]
+    everfresh.process = start(command, { env: { RUST_LOG: process.env.RUST_LOG ?? 'info', ...env }, log: everfresh.log, readOutput: true })
     const lines = createInterface({ input: everfresh.process.stdout })
     const first = await Promise.race([lines[Symbol.asyncIterator]().next(), everfresh.process.ended])
     if (!first?.value) throw new Error(`everfresh dev does not start: see ${everfresh.log}`)

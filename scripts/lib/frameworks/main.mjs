@@ -1,5 +1,5 @@
 // The checks of scripts/frameworks: Chromium → everfresh dev → app, all on loopback.
-import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { execFileSync } from 'node:child_process'
 import path from 'node:path'
 import { Checks } from './checks.mjs'
@@ -74,11 +74,14 @@ async function checkApp(app, browser, report) {
       enqueue: async (path) => front.enqueue?.(path),
       setContent: async (changed) => {
         values = { ...values, ...changed }
-        await writeFile(content, JSON.stringify(values))
+        // The app may be reading it.
+        await writeFile(`${content}.new`, JSON.stringify(values))
+        await rename(`${content}.new`, content)
       },
-      // Puts Everfresh, or the proxy, in front of another server of the app.
-      inFrontOf: (other, name) =>
-        direct ? startProxy(other) : Everfresh.start(binary, { origin: other, folder: path.join(work, name) }),
+      // Puts Everfresh, or the proxy, in front of another server of the app; with settings `config`
+      // (a file) and `env`, if there are any.
+      inFrontOf: (other, name, more = {}) =>
+        direct ? startProxy(other) : Everfresh.start(binary, { ...more, origin: other, folder: path.join(work, name) }),
     }
     await app.check(site)
   } finally {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
+import path from 'node:path'
 import * as checks from './checks.mjs'
-import { request } from './http.mjs'
+import { request, until } from './http.mjs'
 
 export const versions = ['next', 'react', 'sharp']
 
@@ -38,6 +40,7 @@ export async function check(site) {
   await checks.asset(site, () => checks.assetOf(site, '/', /src="(\/_next\/static\/[^"]+\.js[^"]*)"/))
   await checks.change(site, '/article')
   await onDemand(site)
+  await revalidationSecret(site)
   await checks.takedowns(site, '/secret', { login: 307, gone: 404 })
 }
 
@@ -83,5 +86,43 @@ async function onDemand(site) {
         assert.ok(Date.now() < end, 'the change is not visible')
       }
     })
+  })
+}
+
+/** Next's own secret on renders, by `render_headers`: they go past Next's cache. */
+async function revalidationSecret(site) {
+  await site.check('x-prerender-revalidate on renders: a page that Next keeps for a day is new after enqueue', async () => {
+    if (site.direct) return
+    const config = path.join(site.work, 'secret.toml')
+    const manifest = path.join(site.folder, '.next/prerender-manifest.json')
+    const { preview } = JSON.parse(await readFile(manifest, 'utf8'))
+    await writeFile(config, `
+[tenant.shop]
+hosts   = ["127.0.0.1"]
+render  = { http = "${site.origin}" }
+presets = ["next"]
+render_headers = { x-prerender-revalidate = { env = "NEXT_PREVIEW_ID" } }
+[[tenant.shop.route]]
+path       = "/{*rest}"
+revalidate = "1h"
+`)
+    const front = await site.inFrontOf(site.origin, 'secret', { config, env: { NEXT_PREVIEW_ID: preview.previewModeId } })
+    try {
+      for (const headline of ['with the secret', 'once more']) {
+        await site.setContent({ headline })
+        const kept = await request(site.origin, '/catalog')
+        assert.ok(!kept.text.includes(headline), 'Next does not keep its page')
+        await front.enqueue('/catalog')
+        const seen = await until(15, () => request(front.url, '/catalog'), ({ text }) => text.includes(headline))
+        assert.ok(seen.text.includes(headline), `the change is not visible: ${seen.cacheStatus}`)
+        const again = await until(5, () => request(front.url, '/catalog'), checks.isHit)
+        assert.ok(checks.isHit(again) && again.text.includes(headline), `not stored: ${again.cacheStatus}`)
+        // A visitor's own header of this name does not reach the app.
+        const passed = await request(front.url, '/api/cookies', { headers: { 'x-prerender-revalidate': preview.previewModeId } })
+        assert.notEqual(passed.headers['x-nextjs-cache'], 'REVALIDATED')
+      }
+    } finally {
+      await front.stop()
+    }
   })
 }

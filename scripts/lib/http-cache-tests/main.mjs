@@ -64,8 +64,27 @@ function table(counts) {
   const row = (cells) => cells.map((cell, i) => (i ? String(cell).padStart(width) : String(cell).padEnd(18))).join('')
   console.log(`\n${row(['required tests', 'tests', ...names])}`)
   for (const [i, { group, tests }] of counts[0].entries()) console.log(row([group, tests, ...counts.map((count) => count[i].passed)]))
-  const sum = (count, field) => count.reduce((total, entry) => total + entry[field], 0)
   console.log(row(['all', sum(counts[0], 'tests'), ...counts.map((count) => sum(count, 'passed'))]))
+}
+
+const sum = (count, field) => count.reduce((total, entry) => total + entry[field], 0)
+const of = (name, field = 'passed') => sum(counts[names.indexOf(name)], field)
+
+/** Groups in which both other caches pass more of the tests that apply to Everfresh. */
+function behindBoth() {
+  const applicable = names.map((name) => judge.count(results[name], 'required', (id) => !reasons.has(id)))
+  const passed = (name, group) => applicable[names.indexOf(name)].find((entry) => entry.group === group)?.passed ?? 0
+  return counts[0].map(({ group }) => group)
+    .filter((group) => passed('everfresh', group) < Math.min(passed('nginx', group), passed('varnish', group)))
+}
+
+/** One line for docs/evidence.md. */
+function summary(lacking) {
+  const [passed, tests] = [of('everfresh'), of('everfresh', 'tests')]
+  const excused = lacking.filter(({ id }) => reasons.has(id)).length
+  const others = `nginx ${of('nginx')}, Varnish ${of('varnish')}, no cache ${of('none')}`
+  return `${passed} of ${tests} required tests (${others}); ${excused} do not apply, each with its reason, `
+    + `${tests - passed - excused} others fail; ${behindBoth().length} groups behind both`
 }
 
 /** Groups in which Everfresh passes fewer required tests than recorded. */
@@ -99,23 +118,29 @@ const counts = names.map((name) => judge.count(results[name]))
 const lacking = names.includes('everfresh') ? judge.lacking(results.everfresh) : []
 const failures = names.includes('everfresh') ? belowMinimum(counts[names.indexOf('everfresh')]) : []
 for (const [what, seen] of Object.entries(readers.everfresh ?? {})) if (seen !== true) failures.push(`${what}: ${seen}`)
+const all = names.length === 4
+if (all) failures.push(...behindBoth().map((group) => `${group}: behind both nginx and Varnish`))
 failures.push(...unknown.map((id) => `not-applicable.txt names ${id}, which is no test`))
 if (options.includes('--write') && names.includes('everfresh')) {
   const recorded = Object.fromEntries(counts[names.indexOf('everfresh')].map(({ group, passed }) => [group, passed]))
   writeFileSync(path.join(here, 'minimums.json'), `${JSON.stringify(recorded, null, 2)}\n`)
 }
 if (json) {
-  const all = Object.fromEntries(names.map((name, i) => [name, {
+  const each = Object.fromEntries(names.map((name, i) => [name, {
     required: counts[i], optimal: judge.count(results[name], 'optimal'), check: judge.count(results[name], 'check'),
     readers: readers[name],
   }]))
-  console.log(JSON.stringify({ ...all, lacking: lacking.map((entry) => ({ ...entry, notApplicable: reasons.get(entry.id) })), failures }, null, 2))
+  console.log(JSON.stringify({ ...each, lacking: lacking.map((entry) => ({ ...entry, notApplicable: reasons.get(entry.id) })), failures }, null, 2))
 } else {
   table(counts)
   readersTable()
   const open = lacking.filter(({ id }) => !reasons.has(id))
   if (open.length) console.log(`\neverfresh, required, not passed (${lacking.length - open.length} others do not apply: not-applicable.txt):`)
   for (const { group, id, verdict, reason } of open) console.log(`    ${group}  ${id}  ${verdict}: ${reason}`)
+  const excused = lacking.filter(({ id }) => reasons.has(id)).map(({ id }) => reasons.get(id))
+  if (excused.length) console.log('\ntests that do not apply and do not pass, by reason')
+  for (const reason of new Set(excused)) console.log(`${String(excused.filter((each) => each === reason).length).padStart(6)}  ${reason}`)
   for (const failure of failures) console.log(`FAIL ${failure}`)
+  if (all) console.log(`\nhttp cache: ${summary(lacking)}`)
 }
 process.exitCode = failures.length ? 1 : 0

@@ -17,10 +17,11 @@ export class Suite {
     return results[id][0] === 'Setup' ? 'setup' : 'fail'
   }
 
-  /** Per group and kind: how many tests there are, and how many count as passed. */
-  count(results, kind = 'required') {
+  /** Per group and kind: how many tests there are, and how many count as passed; of those that
+   * `counts`. */
+  count(results, kind = 'required', counts = () => true) {
     return this.groups.map(({ id, tests }) => {
-      const these = tests.filter((test) => kindOf(test) === kind)
+      const these = tests.filter((test) => kindOf(test) === kind && counts(test.id))
       return { group: id, tests: these.length, passed: these.filter((test) => this.verdict(test.id, results) === 'pass').length }
     }).filter(({ tests }) => tests > 0)
   }

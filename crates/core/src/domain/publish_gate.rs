@@ -4,7 +4,7 @@
 //! | Stored | Bypass | Failure |
 //! |---|---|---|
 //! | 200, 301 and 308 within the site, 404, 410, if they may be shared | a response that may not be shared; 401, 403, 451; other redirects; 204 and other 2xx; too large | 5xx, 408, 421, 425, 429, 1xx; truncated or malformed; empty or refused by the route's gate, if it may be shared |
-//! | 302, 303 and 307 within the site with a lifetime of their own | any other 4xx, if nothing is published | any other 4xx, if a page is published |
+//! | with a lifetime of their own: 302, 303 and 307 within the site; a redirect without a target; other 2xx with a whole body; any other 4xx, if no page is published | any other 4xx, if no page is published | any other 4xx, if a page is published |
 //!
 //! A bypass withdraws the published page and passes readers to the origin. A failure keeps it.
 
@@ -53,7 +53,7 @@ pub struct Gate<'a> {
     /// The host for which it is rendered, with a port in `everfresh dev`.
     pub site: &'a str,
     pub max_bytes: u64,
-    /// A page is published: a version that is no bypass.
+    /// A page is published: a version that is no bypass, and no [client error](is_client_error).
     pub has_page: bool,
     /// Size of the last published body with status 200.
     pub previous_bytes: Option<u64>,
@@ -150,10 +150,19 @@ enum Meaning {
     PermanentRedirect,
     /// Stored only with a lifetime of its own: it may well be one reader's way to a log-in page.
     TemporaryRedirect,
+    /// Another success with a whole body. Stored only with a lifetime of its own.
+    OtherSuccess,
     Bypass(BypassReason),
     Failure,
-    /// A refusal of the request that is neither about the reader nor known to pass.
+    /// A refusal of the request that is neither about the reader nor known to pass. Stored only with
+    /// a lifetime of its own, and only where it replaces no page.
     ClientError,
+}
+
+/// Whether a version with this status is a refusal that was stored for its lifetime. It is no page
+/// that a later refusal must not replace.
+pub fn is_client_error(status: u16) -> bool {
+    Meaning::of(status) == Meaning::ClientError
 }
 
 impl Meaning {
@@ -163,7 +172,9 @@ impl Meaning {
             301 | 308 => Meaning::PermanentRedirect,
             302 | 303 | 307 => Meaning::TemporaryRedirect,
             404 | 410 => Meaning::Absent,
-            201..=299 => Meaning::Bypass(BypassReason::NoContent),
+            // A part of a page, a reset of a form, a difference to another page.
+            205 | 206 | 226 => Meaning::Bypass(BypassReason::NoContent),
+            201..=299 => Meaning::OtherSuccess,
             300 | 305 | 306 | 309..=399 => Meaning::Bypass(BypassReason::Redirect),
             401 => Meaning::Bypass(BypassReason::Unauthorized),
             403 => Meaning::Bypass(BypassReason::Forbidden),
@@ -172,6 +183,22 @@ impl Meaning {
             304 | 408 | 421 | 425 | 429 => Meaning::Failure,
             400..=499 => Meaning::ClientError,
             _ => Meaning::Failure,
+        }
+    }
+}
+
+impl Meaning {
+    /// The bypass that such a response is without a lifetime of its own.
+    fn without_lifetime(self) -> Option<BypassReason> {
+        match self {
+            Meaning::OtherSuccess => Some(BypassReason::NoContent),
+            Meaning::ClientError => Some(BypassReason::ClientError),
+            Meaning::Page
+            | Meaning::Absent
+            | Meaning::PermanentRedirect
+            | Meaning::TemporaryRedirect
+            | Meaning::Bypass(_)
+            | Meaning::Failure => None,
         }
     }
 }
@@ -195,7 +222,7 @@ impl Gate<'_> {
     /// status.
     pub fn judge_too_large(&self, head: &Rendered) -> Verdict {
         match self.meaning(head.status) {
-            Ok(_) => Verdict::Bypass(BypassReason::TooLarge),
+            Ok(meaning) => Verdict::Bypass(meaning.without_lifetime().unwrap_or(BypassReason::TooLarge)),
             Err(NotStored::Bypass(reason)) => Verdict::Bypass(reason),
             Err(NotStored::Failure(error)) => Verdict::Failure(error),
         }
@@ -219,11 +246,13 @@ impl Gate<'_> {
     fn meaning(&self, status: u16) -> Result<Meaning, NotStored> {
         match Meaning::of(status) {
             Meaning::Bypass(reason) => Err(NotStored::Bypass(reason)),
-            Meaning::ClientError if !self.has_page => Err(NotStored::Bypass(BypassReason::ClientError)),
+            Meaning::ClientError if !self.has_page => Ok(Meaning::ClientError),
             Meaning::Failure | Meaning::ClientError => Err(NotStored::Failure(GateError::Status { status })),
-            meaning @ (Meaning::Page | Meaning::Absent | Meaning::PermanentRedirect | Meaning::TemporaryRedirect) => {
-                Ok(meaning)
-            }
+            meaning @ (Meaning::Page
+            | Meaning::Absent
+            | Meaning::PermanentRedirect
+            | Meaning::TemporaryRedirect
+            | Meaning::OtherSuccess) => Ok(meaning),
         }
     }
 
@@ -231,6 +260,11 @@ impl Gate<'_> {
         let bypass = |reason| Err(NotStored::Bypass(reason));
         let failure = |error: GateError| Err(NotStored::Failure(error));
         let meaning = self.meaning(rendered.status)?;
+        if let Some(reason) = meaning.without_lifetime()
+            && !self.has_lifetime(&rendered)
+        {
+            return bypass(reason);
+        }
         let bytes = rendered.body.len() as u64;
         if bytes > self.max_bytes {
             return bypass(BypassReason::TooLarge);
@@ -245,14 +279,19 @@ impl Gate<'_> {
         let life = match meaning {
             Meaning::TemporaryRedirect if sharing.fresh_s.is_none() => return bypass(BypassReason::Redirect),
             Meaning::PermanentRedirect | Meaning::TemporaryRedirect => {
-                self.check_redirect(&rendered).map_err(NotStored::Bypass)?;
+                // Without a target it leads nowhere: it is stored for as long as the origin says.
+                if sharing.fresh_s.is_none() || values(&rendered, "location").next().is_some() {
+                    self.check_redirect(&rendered).map_err(NotStored::Bypass)?;
+                }
                 Life::Short
             }
             Meaning::Page => {
                 self.check_body(&rendered.body).map_err(NotStored::Failure)?;
                 Life::Route
             }
-            Meaning::Absent | Meaning::Bypass(_) | Meaning::Failure | Meaning::ClientError => Life::Short,
+            Meaning::Absent | Meaning::OtherSuccess | Meaning::Bypass(_) | Meaning::Failure | Meaning::ClientError => {
+                Life::Short
+            }
         };
         if !matches!(meaning, Meaning::PermanentRedirect | Meaning::TemporaryRedirect) {
             // Meaningless with another status, and its target was not checked.
@@ -260,6 +299,12 @@ impl Gate<'_> {
         }
         let artifact = Artifact::new(rendered).map_err(|error| NotStored::Failure(error.into()))?;
         Ok(Storable { artifact, life, sharing })
+    }
+
+    /// Whether the origin allows that this response is shared, and says for how long.
+    fn has_lifetime(&self, rendered: &Rendered) -> bool {
+        let sharing = response_sharing::sharing(rendered, self.origin_rules, |name| self.is_keyed(name));
+        sharing.is_ok_and(|sharing| sharing.fresh_s.is_some())
     }
 
     /// Whether all requests for the stored page have the same value of this header. One of those

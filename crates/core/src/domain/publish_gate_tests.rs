@@ -118,6 +118,37 @@ fn temporary_redirect_is_stored_only_with_a_lifetime_of_its_own() {
 }
 
 #[test]
+fn unusual_status_is_stored_only_with_a_lifetime_of_its_own() {
+    use BypassReason::*;
+    for (status, reason) in
+        [(203, NoContent), (204, NoContent), (299, NoContent), (400, ClientError), (499, ClientError)]
+    {
+        let judged = |headers: &[(&str, &str)], has_page| {
+            judge_with(GateRules::default(), has_page, None, rendered(status, headers, ""))
+        };
+        assert_eq!(judged(&[], false), Verdict::Bypass(reason), "{status}");
+        let one_readers = [("cache-control", "max-age=60"), ("set-cookie", "a=b")];
+        assert_eq!(judged(&one_readers, false), Verdict::Bypass(reason), "{status}");
+        let Verdict::Store(stored) = judged(&[("cache-control", "max-age=60")], false) else { panic!("{status}") };
+        assert_eq!((stored.artifact.status(), stored.life), (status, Life::Short));
+        let replaces_page = matches!(judged(&[("cache-control", "max-age=60")], true), Verdict::Store(_));
+        assert_eq!(replaces_page, !is_client_error(status), "{status}");
+    }
+    for status in [205, 206, 226] {
+        assert_eq!(check(rendered(status, &[("cache-control", "max-age=60")], HTML)), bypass(NoContent));
+    }
+}
+
+#[test]
+fn redirect_without_target_is_stored_with_a_lifetime_of_its_own() {
+    for status in [301, 302, 303, 307, 308] {
+        assert_eq!(check(rendered(status, &[], "")), bypass(BypassReason::Redirect));
+        let storable = check(rendered(status, &[("cache-control", "max-age=60")], "")).unwrap();
+        assert_eq!((storable.artifact.status(), storable.life), (status, Life::Short));
+    }
+}
+
+#[test]
 fn responses_meant_for_one_reader_are_a_bypass() {
     use BypassReason::*;
     let cases = [

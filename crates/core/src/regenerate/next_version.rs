@@ -8,7 +8,7 @@ use crate::domain::artifact::{Artifact, Rendered, artifact_digest, etag, locate,
 use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::{Digest, FieldDigest};
 use crate::domain::page::Meta;
-use crate::domain::publish_gate::{Life, Storable};
+use crate::domain::publish_gate::{Life, SHORT_LIFE_SECONDS, Storable};
 use crate::domain::response_sharing::Sharing;
 use crate::domain::seconds;
 use crate::domain::tag::Tag;
@@ -281,7 +281,7 @@ fn life_seconds(life: Life, sharing: &Sharing, route: &Route, age_s: u64) -> u64
     let Some(fresh_s) = sharing.fresh_s else { return life.seconds(revalidate_s) };
     let most_s = match life {
         Life::Route => route.max_revalidate.map_or(u64::MAX, Duration::seconds),
-        Life::Short => revalidate_s,
+        Life::Short => revalidate_s.max(SHORT_LIFE_SECONDS),
     };
     fresh_s.min(most_s).saturating_sub(age_s).max(1)
 }

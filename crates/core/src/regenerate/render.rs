@@ -10,8 +10,7 @@ use super::{Job, PageState, Publication, Regenerator};
 use crate::branches::{Branch, reached};
 use crate::domain::artifact::{Artifact, Rendered};
 use crate::domain::outcome::ErrorClass;
-use crate::domain::page::Meta;
-use crate::domain::publish_gate::{Gate, GateError, NotModified, Verdict};
+use crate::domain::publish_gate::{Gate, GateError, NotModified, Verdict, is_client_error};
 use crate::domain::scrub;
 use crate::render::{RenderFailure, RenderRequest};
 
@@ -160,7 +159,7 @@ impl Regenerator {
             hosts: &job.tenant.hosts,
             site: &job.tenant.site,
             max_bytes: self.settings.max_body_bytes,
-            has_page: previous.is_some_and(Meta::has_body),
+            has_page: previous.is_some_and(|meta| meta.has_body() && !meta.status.is_some_and(is_client_error)),
             previous_bytes: previous
                 .filter(|meta| meta.bypass.is_some() || meta.status == Some(200))
                 .and_then(|meta| meta.body_bytes),

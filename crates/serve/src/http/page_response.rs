@@ -68,6 +68,7 @@ impl PageResponse<'_> {
         match (unmodified, method) {
             (true, _) => reply,
             (false, Method::Get) => reply.body(self.body.bytes.clone()),
+            (false, Method::Head) if status == 204 => reply,
             (false, Method::Head) => reply.with("content-length", self.body.bytes.len().to_string()),
         }
     }
@@ -80,10 +81,16 @@ fn validators(meta: &Meta, body: &StoredBody, status: u16) -> Option<(String, u6
     is_success.then(|| (stored_etag(meta, body), meta.modified_at.unwrap_or(meta.generated_at)))
 }
 
-/// META's status, else the object's, else 200. A status that allows no body is replaced by 200.
+/// META's status, else the object's, else 200. A status that allows no body is replaced by 200 if
+/// there is one.
 fn status(meta: &Meta, body: &StoredBody) -> u16 {
     let status = meta.status.or(body.status).unwrap_or(200);
-    if (200..600).contains(&status) && !matches!(status, 204 | 205 | 304) { status } else { 200 }
+    let fits = match status {
+        204 => body.bytes.is_empty(),
+        205 | 304 => false,
+        status => (200..600).contains(&status),
+    };
+    if fits { status } else { 200 }
 }
 
 /// The headers to replay: META's own, or the object's metadata if a foreign writer wrote the row.

@@ -211,3 +211,14 @@ fn stale_page_is_cached_for_two_seconds() {
     assert!(reply.header("cache-control").unwrap().contains("s-maxage=2,"));
     assert_eq!(reply.header("age"), None);
 }
+
+#[test]
+fn stored_204_is_served_without_a_body() {
+    let meta = Meta { status: Some(204), ..meta() };
+    let empty = StoredBody { bytes: "".into(), ..body() };
+    for method in [Method::Get, Method::Head] {
+        let reply = response(method, &[], &meta, &empty);
+        assert_eq!((reply.status, reply.body.len(), reply.header("content-length")), (204, 0, None));
+    }
+    assert_eq!(response(Method::Get, &[], &meta, &body()).status, 200);
+}
