@@ -83,7 +83,7 @@ pub struct Meta {
     /// The origin answers each reader by itself; there is no body.
     pub bypass: Option<Bypass>,
     /// The first version after the page was last taken down. Bodies of older versions must not be
-    /// served any more, also while the published one cannot be read. None if it never was.
+    /// served any more, also while the published one cannot be read.
     pub shown_since: Option<Version>,
     /// The pending notification of this version. Removed once it was sent.
     pub pending_notification: Option<PendingNotification>,
@@ -154,9 +154,10 @@ impl Meta {
     }
 
     /// [`Self::shown_since`] of `next`, which replaces `previous`. What a foreign writer has
-    /// withdrawn is not known, so its rows count as withdrawals.
+    /// withdrawn is not known, so its rows count as withdrawals; nor is what was withdrawn of a page
+    /// that expired, and an instance may remember a body from before that.
     pub fn shown_since_after(previous: Option<&Meta>, next: &Meta) -> Option<Version> {
-        let previous = previous?;
+        let Some(previous) = previous else { return next.version };
         let withdraws = previous.is_good_page() && !next.is_good_page();
         match withdraws || !previous.has_body() || previous.is_foreign() {
             true => next.version,
@@ -330,6 +331,18 @@ mod tests {
         assert!(row(Some(101)).counts(100_999));
         assert!(!row(Some(101)).counts(101_000));
         assert!(row(None).counts(u64::MAX));
+    }
+
+    #[test]
+    fn nothing_from_before_an_expired_page_stands_in() {
+        let version = |ms: u64| format!("{ms:016}-00000001").parse::<Version>().ok();
+        let meta = |ms| Meta { version: version(ms), status: Some(200), ..Meta::default() };
+        let (before, mut after) = (meta(1), meta(2));
+        after.shown_since = Meta::shown_since_after(None, &after);
+        assert!(!before.may_stand_in_for(&after));
+        let mut next = meta(3);
+        next.shown_since = Meta::shown_since_after(Some(&after), &next);
+        assert!(after.may_stand_in_for(&next) && !before.may_stand_in_for(&next));
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod object_loss;
 mod operator;
 mod producer;
 mod reader;
+mod redrive;
+mod release;
 mod worker;
 
 pub(crate) use self::editor::editor;

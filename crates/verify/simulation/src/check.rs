@@ -7,7 +7,8 @@
 
 mod bodies;
 mod commits;
-mod coverage;
+pub(crate) mod coverage;
+mod expiry;
 mod notifications;
 mod requests;
 mod rights;
@@ -22,6 +23,7 @@ use self::coverage::Need;
 use self::notifications::ExpectedNotification;
 use self::requests::partitions_of;
 use crate::pages::Pages;
+use crate::profile::Profile;
 use crate::queues::Queues;
 use crate::rows::{Rows, meta_of, some_text};
 use crate::site::{self, Sites};
@@ -130,6 +132,7 @@ pub struct Checker {
     pub(crate) sites: Sites,
     pub(crate) queues: Queues,
     clocks_are_set: bool,
+    expire_after_s: u64,
     state: Arc<Mutex<State>>,
 }
 
@@ -148,6 +151,8 @@ struct State {
     commits: u64,
     /// Pages that were taken down, by tenant and the row that counts them.
     withdrawals: BTreeMap<(String, String), u32>,
+    /// Owners of claims whose withdrawal was refused, until the claim is another's or nobody's.
+    refused: BTreeSet<String>,
 }
 
 /// The history of a page.
@@ -163,6 +168,8 @@ struct History {
     shown_since: usize,
     /// The same when each version was published.
     shown_since_of: BTreeMap<String, usize>,
+    /// The sweep has removed the newest version.
+    expired: bool,
     /// The newest `wanted_at`: a request for the pinned page.
     wanted_ms: u64,
     /// A purge covers all earlier requests: the page is gone, and unpin renders its newest
@@ -180,12 +187,12 @@ struct History {
 
 impl Checker {
     pub fn new(store: Store, pages: Arc<Pages>, sites: Sites, queues: Queues) -> Self {
-        Self { store, pages, sites, queues, clocks_are_set: false, state: Arc::default() }
+        Self { store, pages, sites, queues, clocks_are_set: false, expire_after_s: u64::MAX, state: Arc::default() }
     }
 
-    /// With `clocks_are_set`, wall clocks are stepped in this run.
-    pub fn with_clock_steps(self, clocks_are_set: bool) -> Self {
-        Self { clocks_are_set, ..self }
+    /// Adds the rules of this run.
+    pub fn with(self, profile: &Profile) -> Self {
+        Self { clocks_are_set: profile.clocks.steps > 0, expire_after_s: profile.expire_after_s(), ..self }
     }
 
     /// Called after a write to the table, with its request.

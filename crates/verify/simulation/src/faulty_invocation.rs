@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use crate::faults::RunFault;
+use crate::invocation_trace::InvocationTrace;
 
 /// When the fault happens: at the first poll after this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub enum When {
     Polls(u32),
     /// A time since the start: mostly in the longest step.
     Time(Duration),
+    /// The upload of a body: before its response is read.
+    Uploaded,
 }
 
 /// What stops during a freeze.
@@ -70,6 +73,7 @@ impl InvocationFault {
         match self {
             InvocationFault::None => None,
             InvocationFault::KilledAfter(_) => Some(RunFault::Kill),
+            InvocationFault::FrozenAfter(When::Uploaded, _) => Some(RunFault::FreezeAfterUpload),
             InvocationFault::FrozenAfter(_, freeze) => Some(match freeze.stopped {
                 Stopped::Nothing => RunFault::Freeze,
                 Stopped::Timers => RunFault::FreezeStopsTimers,
@@ -89,17 +93,25 @@ pub struct FaultyInvocation<F, S> {
     began: Instant,
     polls: u32,
     frozen: Option<Pin<Box<Sleep>>>,
+    trace: InvocationTrace,
 }
 
 impl<F: Future, S: FnMut(Moment) + Unpin> FaultyInvocation<F, S> {
     pub fn new(work: F, fault: InvocationFault, on_moment: S) -> Self {
-        Self { work: Some(Box::pin(work)), fault, on_moment, began: Instant::now(), polls: 0, frozen: None }
+        let trace = InvocationTrace::default();
+        Self { work: Some(Box::pin(work)), fault, on_moment, began: Instant::now(), polls: 0, frozen: None, trace }
+    }
+
+    /// With a trace of its requests, for [`When::Uploaded`].
+    pub fn traced(self, trace: InvocationTrace) -> Self {
+        Self { trace, ..self }
     }
 
     fn has_come(&self, when: When) -> bool {
         match when {
             When::Polls(polls) => self.polls > polls,
             When::Time(time) => self.began.elapsed() >= time,
+            When::Uploaded => self.trace.has_uploaded(),
         }
     }
 }

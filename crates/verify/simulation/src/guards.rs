@@ -2,10 +2,11 @@
 //! modified below the SDK. Each missing guard must be found, or the simulation shows nothing.
 //!
 //! The condition on FAILED is not in this list. A worker that has lost its claim has exceeded its
-//! function timeout, and its handler ends before the response to that transaction. Nor is the lease
-//! of the sweep: a worker must be frozen in the few polls between upload and commit, and no other
-//! may touch the page until it is resumed; a thousand runs did not meet that. The model removes
-//! both.
+//! function timeout, and its handler ends before the response to that transaction. Nor are the rules
+//! that live in one process only, where no request can be changed: that an instance keeps the newest
+//! version that it has seen (`MemoryKeepsNewest`), that it drops the last good body under a row
+//! without one (`GoodNeedsBody`), and that the origin's validators belong to the published body (their
+//! digest is computed and compared in the worker). The model removes the first three.
 
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -64,6 +65,14 @@ pub enum Guard {
     BypassHasNoBody,
     /// Readers do not see since when the page is shown, so an older body stands in.
     GoodSinceWithdrawal,
+    /// The sweep takes no lease, so a worker between upload and commit keeps its own.
+    SweepTakesLease,
+    /// A stored 404 or 410 is no withdrawal to readers, so the body that it replaces stands in.
+    AbsentWithdraws,
+    /// A worker whose withdrawal was refused keeps its claim, which then counts as an attempt.
+    RefusalGivesBack,
+    /// The message of a request whose withdrawal was refused is acked.
+    RefusedChangedWaits,
 }
 
 /// What the commit of a bypass changes while its guard is removed. Everything else stays that of
@@ -73,8 +82,11 @@ const KEPT_OF_BYPASS: [&str; 5] = ["version", "source_ms", "generated_at", "pend
 impl Guard {
     /// Modifies a request of this actor. A returned response is sent instead of the request.
     pub fn request(self, actor: Actor, operation: &str, request: &mut Value, now_ms: u64) -> Option<Response<Bytes>> {
-        let of_operator = matches!(self, Guard::PinMovesMeta | Guard::OperatorNotificationIsMarked);
-        let target = if of_operator { Actor::Operator } else { Actor::Worker };
+        let target = match self {
+            Guard::PinMovesMeta | Guard::OperatorNotificationIsMarked => Actor::Operator,
+            Guard::SweepTakesLease => Actor::Maintenance,
+            _ => Actor::Worker,
+        };
         if actor != target {
             return None;
         }
@@ -94,22 +106,28 @@ impl Guard {
                 on_item(request, "REQ#", |update| weaken_if_has(update, ":expired"));
             }
             Guard::SourceBeforeRender => on_item(request, "META", |update| {
-                let names = update["ExpressionAttributeNames"].as_object().cloned().unwrap_or_default();
-                let placeholder = names.iter().find(|(_, name)| name.as_str() == Some("source_ms"));
-                if let Some((placeholder, _)) = placeholder {
-                    let value = placeholder.replace('#', ":");
+                if let Some(value) = placeholder(update, "source_ms") {
                     update["ExpressionAttributeValues"][value] = json!({"N": now_ms.to_string()});
                 }
             }),
             Guard::NotificationIsMarked | Guard::OperatorNotificationIsMarked => on_item(request, "META", |update| {
-                let names = update["ExpressionAttributeNames"].as_object_mut();
-                for name in names.into_iter().flat_map(|names| names.values_mut()) {
-                    if name == "pending_notification" {
-                        *name = json!("not_due");
-                    }
-                }
+                rename(update, "pending_notification", "not_due");
             }),
             Guard::WithdrawalCounted => on_item(request, "WITHDRAWN#", weaken),
+            Guard::SweepTakesLease => {
+                let is_lock = [&request["Item"], &request["Key"]].into_iter().any(|row| row["sk"]["S"] == "LOCK");
+                if is_lock && matches!(operation, "PutItem" | "DeleteItem") {
+                    return Some(success("{}"));
+                }
+                on_item(request, "LOCK", weaken);
+            }
+            Guard::AbsentWithdraws => on_item(request, "META", |update| {
+                let status =
+                    placeholder(update, "status").map(|value| update["ExpressionAttributeValues"][value]["N"].clone());
+                if status.is_some_and(|status| status == "404" || status == "410") {
+                    rename(update, "shown_since", "unused_shown_since");
+                }
+            }),
             Guard::BypassHasNoBody => on_item(request, "META", keep_content),
             Guard::RejectBeforeAck if operation == "SendMessage" => {
                 return Some(success(r#"{"MessageId":"lost","MD5OfMessageBody":""}"#));
@@ -139,6 +157,8 @@ impl Guard {
             | Guard::CoverageEpsilon
             | Guard::ForeignRowCoversNothing
             | Guard::UploadBeforeCommit
+            | Guard::RefusalGivesBack
+            | Guard::RefusedChangedWaits
             | Guard::BusyIsNotAcked => {}
         }
         None
@@ -177,11 +197,35 @@ impl Guard {
 }
 
 /// A successful response of DynamoDB or SQS.
-fn success(json: &'static str) -> Response<Bytes> {
+pub(crate) fn success(json: &'static str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from_static(json.as_bytes()));
     let kind = http::HeaderValue::from_static("application/x-amz-json-1.0");
     response.headers_mut().insert("content-type", kind);
     response
+}
+
+/// The owner of the claim that this transaction gives back.
+pub(crate) fn given_back(request: &Value) -> Option<&str> {
+    let items = request["TransactItems"].as_array()?;
+    let mut updates = items.iter().map(|item| &item["Update"]["ExpressionAttributeValues"]);
+    updates.find(|values| values[":expired"].is_object()).and_then(|values| values[":owner"]["S"].as_str())
+}
+
+/// The placeholder of the value that an update writes to this attribute of META.
+fn placeholder(update: &Value, attribute: &str) -> Option<String> {
+    let names = update["ExpressionAttributeNames"].as_object()?;
+    let (placeholder, _) = names.iter().find(|(_, name)| name.as_str() == Some(attribute))?;
+    Some(placeholder.replace('#', ":"))
+}
+
+/// Writes another attribute instead.
+fn rename(update: &mut Value, attribute: &str, other: &str) {
+    let names = update["ExpressionAttributeNames"].as_object_mut();
+    for name in names.into_iter().flat_map(|names| names.values_mut()) {
+        if name == attribute {
+            *name = json!(other);
+        }
+    }
 }
 
 /// Removes the condition of an operation with this value, which identifies its purpose.
@@ -200,7 +244,7 @@ fn weaken(operation: &mut Value) {
 }
 
 /// Turns the commit of a bypass over a version of ours into one that leaves the content as it is:
-/// the other attributes are written next to it, under names that have no meaning.
+/// the other attributes are written beside it, under names that have no meaning.
 fn keep_content(update: &mut Value) {
     let is_set = |name: &str| {
         let names = update["ExpressionAttributeNames"].as_object();

@@ -17,6 +17,7 @@
 //! | [`queues`] | SQS by seed: at-least-once delivery in any order |
 //! | [`site`] | the tenants' sites: pages with increasing revisions |
 //! | [`faulty_invocation`] | invocations that are killed or frozen at an await |
+//! | [`invocation_trace`] | what the requests of one invocation have done |
 //! | [`machine`] | the clocks of a sandbox |
 //! | `branches` | which branches of the protocol a run takes |
 //! | [`store`], [`rows`], [`pages`] | the state that the checker reads |
@@ -31,6 +32,7 @@ pub mod check;
 pub mod faults;
 pub mod faulty_invocation;
 pub mod guards;
+pub mod invocation_trace;
 pub mod known;
 pub mod load;
 pub mod machine;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use everfresh_core::config::Config;
 use everfresh_core::domain::page_key::{KeyLayout, PageKey};
 
-/// Two tenants with the same paths; routes with and without history; pages that expire within a
-/// run, and one route that does not, so that no request follows its last change.
+/// Two tenants with the same paths; routes with and without history; pages that become stale within
+/// a run, and one route whose pages do not, so that no request follows its last change; one route
+/// whose pages are removed when they are not regenerated any more.
 pub const CONFIG: &str = r#"
 [tenant.acme]
 hosts  = ["www.acme.example"]
@@ -34,6 +35,7 @@ render = { templates = "site/" }
 [[tenant.globex.route]]
 path       = "/p/{id}"
 revalidate = "60s"
+expire_after = "1h"
 gate       = { must_contain = "</html>" }
 
 [[tenant.globex.route]]
@@ -41,6 +43,9 @@ path       = "/slow/{id}"
 revalidate = "1d"
 gate       = { must_contain = "</html>" }
 "#;
+
+/// Pages of this route are removed when they were not regenerated for long enough.
+const EXPIRING: &str = "globex/p/";
 
 /// Pages of both tenants and of each route.
 const PATHS: [(&str, &str); 12] = [
@@ -102,6 +107,11 @@ impl Pages {
     /// How many pages the origin of a tenant may take down in ten minutes.
     pub fn withdrawals(&self, tenant: &str) -> u32 {
         self.withdrawals.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// Whether the sweep may remove the page.
+    pub fn may_expire(&self, page: &str) -> bool {
+        page.starts_with(EXPIRING)
     }
 
     /// All names with their partitions.

@@ -15,6 +15,9 @@ pub const LEAST_WORKERS: u32 = 3;
 /// Messages of producers.
 pub const LEAST_MESSAGES: u32 = 20;
 
+/// Later than the latest copy of a request.
+pub const LATEST_COPY_MS: u64 = 205_000;
+
 /// Calls that fail in bursts, so that all retries of the SDK fail. The second call of a pair is the
 /// read after an unknown result.
 const BURSTS: [&[&str]; 8] = [
@@ -80,6 +83,8 @@ pub struct Invocations {
     /// The invocation completes, but its response is lost.
     pub response_lost: u8,
     pub frozen: u8,
+    /// Frozen between upload and commit; with a sweep only.
+    pub frozen_after_upload: u8,
     /// Of a hundred freezes, those that stop timers.
     pub timers_stopped: u8,
     pub longest_freeze_s: u64,
@@ -103,6 +108,10 @@ impl Profile {
         let crowded = rng.bool();
         let workers = LEAST_WORKERS + if crowded { 5 } else { [0, 1, 2, 5][rng.usize(0..4)] };
         let pages = if crowded { rng.usize(1..=2) } else { [1, 2, 5, 5, 12][rng.usize(0..5)] };
+        let rates = rates(rng);
+        let sweep_ms = sometimes(rng, &[5_000, 40_000]);
+        // A late copy of a lease lasts longer than any freeze with a valid claim.
+        let orphans = sweep_ms.is_some() && !copies_come_late(&rates);
         Self {
             workers,
             pages,
@@ -116,7 +125,7 @@ impl Profile {
                 slowest_ms: [50, 2_000, 15_000, 20_000, 45_000][rng.usize(0..5)],
                 cached: [0, 0, 0, 70, 70, 100, 100][rng.usize(0..7)],
             },
-            rates: rates(rng),
+            rates,
             bursts: if rng.bool() { BURSTS[rng.usize(0..BURSTS.len())] } else { &[] },
             lease_outage_ms: (rng.u8(0..6) < if crowded { 4 } else { 2 })
                 .then(|| [8_000, 20_000, 40_000][rng.usize(0..3)]),
@@ -125,6 +134,7 @@ impl Profile {
                 killed: [0, 8, 15][rng.usize(0..3)],
                 response_lost: [0, 4, 8][rng.usize(0..3)],
                 frozen: if crowded { 60 } else { [0, 8, 30, 60][rng.usize(0..4)] },
+                frozen_after_upload: if orphans { [0, 10, 40][rng.usize(0..3)] } else { 0 },
                 timers_stopped: if crowded { 100 } else { [0, 50, 100][rng.usize(0..3)] },
                 longest_freeze_s: [60, 120, 300, 900][rng.usize(0..4)],
             },
@@ -137,17 +147,34 @@ impl Profile {
             operator_ms: sometimes(rng, &[8_000, 30_000, 90_000]),
             foreign_ms: sometimes(rng, &[10_000, 40_000, 120_000]),
             object_loss_ms: sometimes(rng, &[20_000, 90_000]),
-            sweep_ms: sometimes(rng, &[5_000, 40_000]),
+            sweep_ms,
             notification_outage_ms: (rng.u8(0..3) == 0).then(|| rng.u64(60_000..240_000)),
             deployment: rng.u8(0..4) == 0,
             configuration_skew: rng.u8(0..6) == 0,
         }
     }
 
+    /// The age from which the sweep deletes orphans. A late copy of a worker's LOCK write revives a
+    /// lease that the sweep has ended, and only an orphan's age excludes that. Where no copy comes
+    /// late, the lease alone protects what a resumed worker may still commit.
+    pub fn in_flight_ms(&self) -> u64 {
+        if copies_come_late(&self.rates) { LATEST_COPY_MS } else { 2_000 }
+    }
+
+    /// After how many seconds beyond its life a page expires, for the same reason. The configuration
+    /// allows an hour at least.
+    pub fn expire_after_s(&self) -> u64 {
+        if copies_come_late(&self.rates) { LATEST_COPY_MS / 1_000 } else { 15 }
+    }
+
     /// The function timeout.
     pub fn timeout(&self) -> Duration {
         Duration::from_millis(self.ladder.function_timeout_ms)
     }
+}
+
+fn copies_come_late(rates: &Rates) -> bool {
+    rates.0.iter().any(|(fault, _)| matches!(fault, Fault::Delay(_) | Fault::DuplicateLater(_)))
 }
 
 /// One of these values in half of the profiles.
@@ -232,5 +259,6 @@ mod tests {
         assert!(count(|profile| profile.rates.0.is_empty()) > 100);
         assert!(count(|profile| profile.object_loss_ms.is_some()) > 300);
         assert!(count(|profile| profile.configuration_skew) > 100);
+        assert!(count(|profile| profile.invocations.frozen_after_upload > 0) > 50);
     }
 }

@@ -11,6 +11,7 @@ use aws_lambda_events::event::sqs::{SqsMessage, SqsMessageAttribute};
 use bytes::Bytes;
 use everfresh_core::clock::Clock;
 use everfresh_core::stack::Stack;
+use everfresh_enqueue::attributes;
 use everfresh_local::stack::arn;
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
@@ -226,11 +227,15 @@ impl Queues {
         self.state().values().cloned().collect()
     }
 
-    /// Redrives a dead letter: new id and sent time, same body and attributes.
-    pub fn redrive(&self, number: u64) -> Option<Message> {
+    /// Sends a dead letter again, as `everfresh dlq redrive` does: new id and sent time, same body
+    /// and attributes, except that the reason is left out and `key` is attached. The dead letter
+    /// stays.
+    pub fn send_again(&self, number: u64, key: String) -> Option<Message> {
         let mut state = self.state();
         let mut redriven = state.get(&number)?.clone();
-        state.get_mut(&number)?.deleted = true;
+        redriven.attributes.remove(attributes::REASON);
+        redriven.attributes.insert(attributes::KEY.to_owned(), key);
+        redriven.deleted = false;
         redriven.number = state.len() as u64;
         redriven.queue.clone_from(&self.stack.queue);
         redriven.sent_ms = self.clock.now_ms();

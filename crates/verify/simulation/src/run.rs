@@ -11,12 +11,14 @@ use everfresh_core::config::Config;
 use everfresh_local::engines::Engines;
 use everfresh_local::faults::{Faults, On};
 use everfresh_local::stack;
+use tokio::sync::Notify;
 
 use crate::actors;
 use crate::branches;
 use crate::check::{Actor, Checker, Property, Violation};
 use crate::faults::RunFault;
 use crate::guards::Guard;
+use crate::invocation_trace::InvocationTrace;
 use crate::pages::{CONFIG, Pages};
 use crate::profile::{Profile, burst_fault};
 use crate::queues::Queues;
@@ -111,6 +113,8 @@ pub(crate) struct Sim {
     pub(crate) queues: Queues,
     pub(crate) checker: Checker,
     pub(crate) wire: Wire,
+    /// A worker was frozen between upload and commit.
+    pub(crate) orphaned: Notify,
     calm: AtomicBool,
     over: AtomicBool,
     tally: Mutex<Tally>,
@@ -144,8 +148,7 @@ impl Sim {
             engines.subscribers().outage_until(START_MS + ms);
         }
         let store = Store::new(engines.clone(), clock.clone());
-        let checker = Checker::new(store, pages.clone(), sites.clone(), queues.clone())
-            .with_clock_steps(profile.clocks.steps > 0);
+        let checker = Checker::new(store, pages.clone(), sites.clone(), queues.clone()).with(&profile);
         let wire = Wire::new(engines, queues.clone(), checker.clone(), clock.clone(), without, verbose).with(&profile);
         let clean = wire.connect(Actor::Operator, Faults::none()).clients(clock.clone(), ClientTimeouts::WORKER);
         stack::provision_store(&clean).await?;
@@ -159,6 +162,7 @@ impl Sim {
             queues,
             checker,
             wire,
+            orphaned: Notify::new(),
             calm: AtomicBool::new(false),
             over: AtomicBool::new(false),
             tally: Mutex::default(),
@@ -176,8 +180,13 @@ impl Sim {
 
     /// Clients of one machine with this clock, with faults during the chaos phase.
     pub(crate) fn clients(&self, actor: Actor, seed: u64, clock: Clock, timeouts: ClientTimeouts) -> Clients {
+        self.wire.connect(actor, self.faults(seed)).clients(clock, timeouts)
+    }
+
+    /// The same for a worker, also with calls that fail in bursts. `trace` gets what its requests do.
+    pub(crate) fn worker_clients(&self, seed: u64, clock: Clock, trace: InvocationTrace) -> Clients {
         let faults = self.faults(seed);
-        if actor == Actor::Worker && !self.is_calm() {
+        if !self.is_calm() {
             let mut rng = fastrand::Rng::with_seed(seed);
             for operation in self.profile.bursts {
                 // Longer than the retries of the SDK, sometimes through a whole render.
@@ -188,7 +197,7 @@ impl Sim {
                 }
             }
         }
-        self.wire.connect(actor, faults).clients(clock, timeouts)
+        self.wire.connect_worker(faults, trace).clients(clock, ClientTimeouts::WORKER)
     }
 
     /// Faults of one machine's calls, during the chaos phase.

@@ -163,6 +163,7 @@ impl RenderFault {
         match self {
             RenderFault::None => None,
             RenderFault::Status(500..) => Some(RunFault::OriginFails),
+            RenderFault::Status(404 | 410) => Some(RunFault::OriginAbsent),
             RenderFault::Status(_) => Some(RunFault::OriginRedirects),
             RenderFault::Private => Some(RunFault::OriginIsPrivate),
             RenderFault::Unreachable => Some(RunFault::OriginUnreachable),
@@ -189,7 +190,7 @@ impl Renderer for Sites {
                 let profile = state.profile;
                 let fault = match state.rng.u16(0..1000) {
                     draw if draw >= profile.failing => RenderFault::None,
-                    _ => match state.rng.u8(0..8) {
+                    _ => match state.rng.u8(0..9) {
                         0 => RenderFault::Status(500),
                         1 => RenderFault::Status(302),
                         2 => RenderFault::Unreachable,
@@ -197,6 +198,7 @@ impl Renderer for Sites {
                         4 => RenderFault::Hangs,
                         5 => RenderFault::Forbidden,
                         6 => RenderFault::Private,
+                        7 => RenderFault::Status(if state.rng.bool() { 404 } else { 410 }),
                         _ => RenderFault::Empty,
                     },
                 };

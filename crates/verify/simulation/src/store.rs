@@ -1,7 +1,7 @@
 //! The engines as the checker reads them: without the SDK, faults or waiting, so that no other
 //! actor runs during a read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -22,12 +22,14 @@ pub struct Store {
     /// Every object ever stored. Keys are never overwritten. An object that the bucket lost stays
     /// here: it existed when META was written.
     objects: Arc<Mutex<BTreeMap<String, String>>>,
+    /// Those that the sweep has deleted.
+    swept: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Store {
     pub fn new(engines: Engines, clock: Clock) -> Self {
         let start_ms = clock.now_ms();
-        Self { engines, clock, start_ms, objects: Arc::default() }
+        Self { engines, clock, start_ms, objects: Arc::default(), swept: Arc::default() }
     }
 
     /// The present AWS time.
@@ -65,7 +67,18 @@ impl Store {
         let text = String::from_utf8_lossy(body);
         let page = text.find("<html>").zip(text.rfind("</html>")).map(|(from, to)| &text[from..to + "</html>".len()]);
         let (Some(key), Some(page)) = (path.strip_prefix("/everfresh/"), page) else { return true };
+        self.swept().remove(key);
         self.objects().entry(key.to_owned()).or_insert_with(|| page.to_owned()) == page
+    }
+
+    /// Records that the sweep has deleted an object.
+    pub fn sweep(&self, path: &str) {
+        self.swept().extend(path.strip_prefix("/everfresh/").map(str::to_owned));
+    }
+
+    /// Whether the sweep has deleted the object.
+    pub fn is_swept(&self, key: &str) -> bool {
+        self.swept().contains(key)
     }
 
     /// The body of an object, also if it was lost since.
@@ -76,6 +89,10 @@ impl Store {
     /// The revision of an object.
     pub fn revision(&self, key: &str) -> Option<u64> {
         site::read(self.objects().get(key)?).map(|(_, revision)| revision)
+    }
+
+    fn swept(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.swept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn objects(&self) -> MutexGuard<'_, BTreeMap<String, String>> {

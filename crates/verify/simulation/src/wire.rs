@@ -17,9 +17,11 @@ use sha2::{Digest, Sha256};
 
 use crate::check::{Actor, Checker};
 use crate::faults::RunFault;
-use crate::guards::Guard;
+use crate::guards::{Guard, given_back, success};
+use crate::invocation_trace::{InvocationTrace, Refusal};
 use crate::profile::Profile;
 use crate::queues::Queues;
+use crate::rows::number;
 use crate::run::CHAOS;
 
 /// DynamoDB refusals that the code has to distinguish, by error and row. Conflicts, throttling and
@@ -36,6 +38,9 @@ pub(crate) const REFUSALS: [&str; 6] = [
 /// For how long a replica may lack the last write.
 const REPLICA_LAG_MS: u64 = 3_000;
 
+/// The shortest `expire_after` of a route.
+const LEAST_EXPIRY_S: u64 = 3_600;
+
 /// Operations that change the table.
 const WRITES: [&str; 4] = ["TransactWriteItems", "PutItem", "UpdateItem", "DeleteItem"];
 
@@ -49,6 +54,7 @@ pub struct Wire {
     without: Option<Guard>,
     forgets_tokens: bool,
     lease_outage_ms: Option<u64>,
+    expire_after_s: u64,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -81,19 +87,49 @@ impl Wire {
             without,
             forgets_tokens: false,
             lease_outage_ms: None,
+            expire_after_s: LEAST_EXPIRY_S,
             seen: Arc::new(Mutex::new(seen)),
         }
     }
 
-    /// Adds the faults of DynamoDB in this run.
+    /// Adds the faults of DynamoDB in this run, and how soon pages expire.
     pub fn with(self, profile: &Profile) -> Self {
-        Self { forgets_tokens: profile.forgets_tokens, lease_outage_ms: profile.lease_outage_ms, ..self }
+        Self {
+            forgets_tokens: profile.forgets_tokens,
+            lease_outage_ms: profile.lease_outage_ms,
+            expire_after_s: profile.expire_after_s(),
+            ..self
+        }
     }
 
     /// The connection of one machine, with `faults`.
     pub fn connect(&self, actor: Actor, faults: Faults) -> InProcess {
         let wire = self.clone();
         let handle = move |request| wire.clone().arrive(actor, request).boxed();
+        InProcess::over(Arc::new(handle), faults)
+    }
+
+    /// As [`Self::connect`] for a worker: `trace` gets what its requests do.
+    pub fn connect_worker(&self, faults: Faults, trace: InvocationTrace) -> InProcess {
+        let wire = self.clone();
+        let handle = move |request: Request<Bytes>| {
+            let (wire, trace) = (wire.clone(), trace.clone());
+            async move {
+                let (call, body) = (Call::of(&request), request.body().clone());
+                let response = wire.clone().arrive(Actor::Worker, request).await;
+                // Refused commits are rare: most requests need not be read again.
+                let request = match response.status().as_u16() {
+                    400 => serde_json::from_slice(&body).unwrap_or_default(),
+                    _ => Value::Null,
+                };
+                trace.add(&call, &request, &response);
+                if let Some(refusal) = Refusal::of(&call, &request, &response) {
+                    wire.checker.withdrawal_refused(refusal);
+                }
+                response
+            }
+            .boxed()
+        };
         InProcess::over(Arc::new(handle), faults)
     }
 
@@ -137,6 +173,10 @@ impl Wire {
             *request.body_mut() = Bytes::from(json.to_string());
         }
         if let Some(guard) = self.without {
+            let keeps = actor == Actor::Worker && guard == Guard::RefusalGivesBack;
+            if keeps && given_back(&json).is_some_and(|owner| self.checker.is_refused(owner)) {
+                return success("{}");
+            }
             if let Some(response) = guard.request(actor, &call.operation, &mut json, self.clock.now_ms()) {
                 return response;
             }
@@ -230,8 +270,16 @@ impl Wire {
         response
     }
 
-    /// Removes from a response what the removed guard compares.
+    /// Removes from a response what the removed guard compares. Pages look older to the sweep than
+    /// they are: it removes them after less than the hour that the configuration demands.
     fn weaken_response(&self, actor: Actor, call: &Call, response: &mut Response<Bytes>) {
+        if actor == Actor::Maintenance
+            && call.operation == "Query"
+            && let Ok(mut json) = serde_json::from_slice(response.body())
+        {
+            make_older(&mut json, LEAST_EXPIRY_S - self.expire_after_s);
+            *response.body_mut() = Bytes::from(json.to_string());
+        }
         if let Some(guard) = self.without
             && call.operation == "Query"
             && let Ok(mut json) = serde_json::from_slice(response.body())
@@ -304,6 +352,17 @@ impl Wire {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes the published version in a response this much older.
+fn make_older(response: &mut Value, by_s: u64) {
+    for row in response.get_mut("Items").and_then(Value::as_array_mut).into_iter().flatten() {
+        if row["sk"]["S"] == "META"
+            && let Some(at) = number(row, "generated_at")
+        {
+            row["generated_at"] = serde_json::json!({"N": at.saturating_sub(by_s).to_string()});
+        }
     }
 }
 

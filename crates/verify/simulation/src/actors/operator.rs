@@ -1,5 +1,5 @@
-//! An operator while workers run: pins, rolls back, purges, invalidates, and redrives dead
-//! letters.
+//! An operator beside running workers: pins, rolls back, purges, invalidates, pauses, redrives dead
+//! letters, and takes records, leases and cooldowns away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use everfresh_core::domain::version::Version;
 use everfresh_core::ledger::{Ledger, LedgerError, Operation};
 use everfresh_enqueue::{Message, Queues, Sender};
 
-use super::pause;
+use super::redrive::redrive;
+use super::{pause, release};
 use crate::check::Actor;
 use crate::faults::RunFault;
 use crate::run::Sim;
@@ -27,7 +28,7 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
         }
         let page = sim.pages.any(&mut rng).clone();
         let at_ms = upper_ms(&ledger);
-        let done = match rng.u8(0..10) {
+        let done = match rng.u8(0..14) {
             0 => ledger.pin(&page).await.map(|operation| counted(operation, RunFault::Pin)),
             1 => Ok(unpin(&sim, &ledger, &page).await.then_some(RunFault::Unpin)),
             // Twice as likely, because only one page of four keeps versions.
@@ -44,8 +45,11 @@ pub(crate) async fn operator(sim: Arc<Sim>) {
                 let Ok(prefix) = Prefix::of(page.path()) else { continue };
                 ledger.invalidate_prefix(page.tenant(), &prefix, at_ms).await.map(|()| Some(RunFault::InvalidatePrefix))
             }
+            10 => release::clean_up(&sim, &mut rng, &ledger, &page).await.map(|()| None),
+            11 | 12 => release::end_lease(&mut rng, &ledger, &page).await,
+            13 => release::end_cooldown(&sim, &ledger, &page).await,
             _ => {
-                redrive(&sim, &mut rng);
+                redrive(&sim, &mut rng).await;
                 Ok(None)
             }
         };
@@ -65,7 +69,7 @@ pub(crate) async fn unpin_and_redrive(sim: &Sim) {
             sim.count_fault(RunFault::Unpin);
         }
     }
-    redrive(sim, &mut sim.rng(401));
+    redrive(sim, &mut sim.rng(401)).await;
 }
 
 /// Unpins a page and enqueues it, after any live lease. Returns whether it was pinned.
@@ -98,17 +102,6 @@ async fn paused_for(ledger: &Ledger, ms: u64) -> Result<(), LedgerError> {
 /// Only operations that took effect are counted.
 fn counted(operation: Operation, fault: RunFault) -> Option<RunFault> {
     matches!(operation, Operation::Done(_)).then_some(fault)
-}
-
-fn redrive(sim: &Sim, rng: &mut fastrand::Rng) {
-    for dead_letter in sim.queues.dead_letters() {
-        if rng.bool()
-            && let Some(message) = sim.queues.redrive(dead_letter.number)
-        {
-            sim.checker.redriven(&message);
-            sim.count_fault(RunFault::Redrive);
-        }
-    }
 }
 
 async fn kept_versions(sim: &Sim, page: &PageKey) -> Vec<Version> {

@@ -70,7 +70,8 @@ impl Memory {
     fn check(&mut self, sim: &Sim, key: &PageKey, reply: &Reply) {
         let page = &key.to_string();
         let status = reply.header("cache-status").unwrap_or_default();
-        if reply.status == 410 || status.contains("fwd=bypass") {
+        // Purged, withdrawn, or the site says that the page does not exist.
+        if matches!(reply.status, 404 | 410) || status.contains("fwd=bypass") {
             if let Some(served) = self.served.remove(page) {
                 self.withdrawn.insert(page.to_owned(), served);
             }

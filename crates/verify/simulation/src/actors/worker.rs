@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
 use everfresh_core::artifacts::Artifacts;
-use everfresh_core::clients::ClientTimeouts;
 use everfresh_core::domain::page_key::KeyLayout;
 use everfresh_core::ledger::Ledger;
 use everfresh_core::metrics::{self, Metrics};
@@ -16,10 +15,10 @@ use everfresh_core::regenerate::{Regenerator, Settings};
 use everfresh_worker::Worker;
 use everfresh_worker::handler::BatchError;
 
-use crate::check::Actor;
 use crate::faults::RunFault;
 use crate::faulty_invocation::{FaultyInvocation, Freeze, InvocationFault, Moment, Stopped, When};
 use crate::guards::Guard;
+use crate::invocation_trace::{InvocationTrace, Refusal};
 use crate::machine::MachineClock;
 use crate::profile::{Invocations, step_ms};
 use crate::queues::Message;
@@ -53,11 +52,15 @@ pub(crate) async fn worker(sim: Arc<Sim>, index: u64) {
         match invoke(&sim, &sandbox, index, &messages, fault, redeliver, rng.fork()).await {
             Some(Ok((response, metrics))) => {
                 count(&sim, &metrics);
+                let refused = sandbox.trace.refused();
+                if metrics.total(metrics::WITHDRAWALS_REFUSED) > 0 {
+                    sim.checker.check_given_back(&refused);
+                }
                 if fault != InvocationFault::ResponseLost {
                     let failed: BTreeSet<String> =
                         response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
                     sim.wire.note(|| format!("worker {index} reports {failed:?} of {}", names(&messages)));
-                    ack(&sim, &messages, &failed);
+                    ack(&sim, &messages, &failed, &refused);
                 }
             }
             // The process was killed; another sandbox with another clock replaces it.
@@ -102,6 +105,9 @@ async fn invoke(
             if let Some(fault) = fault.counted_as() {
                 sim.count_fault(fault);
                 sim.wire.note(|| format!("worker {index}: {}", fault.name()));
+                if fault == RunFault::FreezeAfterUpload {
+                    sim.orphaned.notify_one();
+                }
             }
             if redeliver {
                 sim.queues.make_visible(messages);
@@ -125,7 +131,9 @@ async fn invoke(
         sandbox.clock.step(-frozen_ms);
         time_left += frozen;
     }
+    sandbox.trace.begin();
     let invocation = FaultyInvocation::new(sandbox.worker.handle(event, time_left), fault, on_moment);
+    let invocation = invocation.traced(sandbox.trace.clone());
     tokio::time::timeout(sim.profile.timeout() + frozen, invocation).await.ok().flatten()
 }
 
@@ -145,10 +153,15 @@ fn names(messages: &[Message]) -> String {
     messages.iter().map(Message::id).collect::<Vec<_>>().join(" ")
 }
 
-fn ack(sim: &Sim, messages: &[Message], failed: &BTreeSet<String>) {
-    let ack_all = sim.wire.without() == Some(Guard::BusyIsNotAcked);
+fn ack(sim: &Sim, messages: &[Message], failed: &BTreeSet<String>, refused: &[Refusal]) {
+    let without = sim.wire.without();
     for message in messages {
-        if ack_all || !failed.contains(&message.id()) {
+        let ack_failed = match without {
+            Some(Guard::BusyIsNotAcked) => true,
+            Some(Guard::RefusedChangedWaits) => refused.iter().any(|refusal| sim.checker.is_of(message, refusal)),
+            _ => false,
+        };
+        if ack_failed || !failed.contains(&message.id()) {
             sim.checker.acked(message);
             sim.queues.delete(message.number);
         }
@@ -182,7 +195,16 @@ fn fault(sim: &Sim, rng: &mut fastrand::Rng) -> InvocationFault {
             When::Time(Duration::from_millis(rng.u64(0..longest_ms)))
         }
     };
-    let Invocations { killed, response_lost, frozen, timers_stopped, longest_freeze_s } = sim.profile.invocations;
+    let invocations = sim.profile.invocations;
+    let Invocations { killed, response_lost, frozen, timers_stopped, longest_freeze_s, .. } = invocations;
+    if rng.u8(0..100) < invocations.frozen_after_upload {
+        // Until the sweep was there, and mostly shorter than the lease.
+        let least_ms = sim.profile.in_flight_ms() + 2_000;
+        let more_ms = [4_000, 30_000][rng.usize(0..2)];
+        let time = Duration::from_millis(least_ms + rng.u64(0..more_ms));
+        let stopped = if rng.bool() { Stopped::Nothing } else { Stopped::Clocks };
+        return InvocationFault::FrozenAfter(When::Uploaded, Freeze { time, stopped });
+    }
     match rng.u8(0..100) {
         draw if draw < killed => InvocationFault::KilledAfter(when(rng)),
         draw if draw < killed + response_lost => {
@@ -210,6 +232,8 @@ struct Sandbox {
     worker: Worker,
     ledger: Ledger,
     clock: MachineClock,
+    /// Of its present or last invocation.
+    trace: InvocationTrace,
 }
 
 impl Sandbox {
@@ -227,7 +251,8 @@ impl Sandbox {
         let clock = MachineClock::new(sim.clock.clone(), skew_ms, drift_ppm);
         let wall_clock_only = sim.wire.without() == Some(Guard::ClockStepsAreNoticed);
         let read = if wall_clock_only { clock.wall_clock() } else { clock.clock() };
-        let clients = sim.clients(Actor::Worker, rng.u64(..), read, ClientTimeouts::WORKER);
+        let trace = InvocationTrace::default();
+        let clients = sim.worker_clients(rng.u64(..), read, trace.clone());
         let stack = &sim.queues.stack;
         let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
         let artifacts = Artifacts::new(&clients, &stack.bucket);
@@ -244,7 +269,7 @@ impl Sandbox {
             .with_notifier(Notifier::new(&clients, &notifier));
         let worker = Worker::new(sim.config.clone(), regenerator, &clients, stack.clone(), 10);
         let ledger = Ledger::new(&clients, &stack.table, KeyLayout::default());
-        Self { worker, ledger, clock }
+        Self { worker, ledger, clock, trace }
     }
 
     /// Whether AWS has responded to this sandbox. Before that it has only its wall clock, which a

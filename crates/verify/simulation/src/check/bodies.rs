@@ -26,6 +26,9 @@ impl Checker {
             self.violated(Property::I4, format!("META of {page} references {key}, which does not exist"));
             return None;
         };
+        if self.store.is_swept(&key) {
+            self.violated(Property::I4, format!("META of {page} references {key}, which the sweep has deleted"));
+        }
         let digest = text(meta, "body_digest");
         if !digest.is_empty() && digest != Digest::of(body.as_bytes()).to_string() {
             self.violated(Property::I4, format!("{key} is not the body that was committed for {page}"));
@@ -58,6 +61,7 @@ impl Checker {
         match actor {
             Actor::ObjectLoss => {}
             Actor::Maintenance => {
+                self.store.sweep(path);
                 if let Some(row) = self.row_that_needs(path) {
                     self.violated(Property::I4, format!("the sweep deleted {path}, which {row} needs"));
                 }

@@ -11,8 +11,8 @@ impl Checker {
     pub(super) fn page_changed(&self, actor: Actor, page: &str, request: &Value, before: &Rows, after: &Rows) {
         let (old, new) = (meta_of(before), meta_of(after));
         let (old, new) = (old.as_ref(), new.as_ref());
-        if let (Some(_), None) = (old, new) {
-            self.violated(Property::I2, format!("META of {page} vanished"));
+        if let (Some(old), None) = (old, new) {
+            self.check_expiry(actor, page, old, before, after);
         }
         if let Some(new) = new
             && old.is_none_or(|old| published(old) != published(new))
@@ -21,6 +21,7 @@ impl Checker {
             self.check_withdrawal(actor, page, request, old, new, after);
         }
         self.check_rights(actor, page, request, before, after);
+        self.note_returned_claims(before, after);
         let is_completed = |row: &Value| text(row, "status") == "COMPLETED";
         for (sk, _) in before.iter().filter(|(sk, row)| sk.starts_with("REQ#") && is_completed(row)) {
             self.checked(Property::I5);

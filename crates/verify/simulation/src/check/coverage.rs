@@ -145,7 +145,7 @@ impl Checker {
 }
 
 /// The idempotency key of a message: its own, the one that a rejection attached, or its id.
-pub(super) fn key(message: &Message) -> String {
+pub(crate) fn key(message: &Message) -> String {
     let body: Value = serde_json::from_str(&message.body).unwrap_or_default();
     let own = body["idempotency_key"].as_str().filter(|key| IdempotencyKey::parse(key).is_ok());
     let attached = message.attributes.get("everfresh-key").map(String::as_str);

@@ -11,6 +11,9 @@ use crate::rows::{Rows, number, text};
 impl Checker {
     /// Checks a worker's write against the holders before it.
     pub(super) fn check_rights(&self, actor: Actor, page: &str, request: &Value, before: &Rows, after: &Rows) {
+        if actor == Actor::Operator {
+            return self.check_deleted_records(page, before, after);
+        }
         if actor != Actor::Worker {
             return;
         }
@@ -37,6 +40,13 @@ impl Checker {
                 self.check_expired(page, "LOCK", number(was, "lease_expires_at").unwrap_or_default() * 1000);
             }
             (Some(_), Some(_)) | (None, _) => {}
+        }
+    }
+
+    /// An operator deletes only records whose claims have expired.
+    fn check_deleted_records(&self, page: &str, before: &Rows, after: &Rows) {
+        for (sk, was) in before.iter().filter(|(sk, _)| sk.starts_with("REQ#") && !after.contains_key(*sk)) {
+            self.check_expired(page, sk, number(was, "claim_expires_ms").unwrap_or_default());
         }
     }
 

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::coverage::{key, page_of};
 use super::requests::{operations_on, request_of_commit};
 use super::{Actor, Checker, Property};
+use crate::invocation_trace::Refusal;
+use crate::queues::Message;
 use crate::rows::{Rows, is_bypass, number, text};
 
 /// The number of the event `bypassed` within an attempt.
@@ -30,7 +33,10 @@ impl Checker {
             history.bypasses.clear();
             return;
         }
-        if old.is_some_and(|old| is_tombstone(old) || is_bypass(old)) {
+        // A 404 has a body, and takes the page down all the same.
+        let withdraws = old.is_some_and(is_good_page) && !is_good_page(new);
+        let expired = std::mem::take(&mut history.expired);
+        if withdraws || expired || old.is_some_and(|old| is_tombstone(old) || is_bypass(old)) {
             history.shown_since = history.versions.len() - 1;
         }
         history.shown_since_of.insert(version.clone(), history.shown_since);
@@ -69,6 +75,51 @@ impl Checker {
         }
     }
 
+    /// Called when DynamoDB has refused a withdrawal because the tenant has none left.
+    pub(crate) fn withdrawal_refused(&self, refusal: Refusal) {
+        let mut state = self.state();
+        let record = state.partitions.get(&refusal.pk).and_then(|rows| rows.get(&refusal.sk));
+        // Not of a late copy of the commit.
+        if record.is_some_and(|record| text(record, "owner") == refusal.owner) {
+            state.refused.insert(refusal.owner);
+        }
+    }
+
+    /// Whether the claim of that owner is still held, after its withdrawal was refused.
+    pub(crate) fn is_refused(&self, owner: &str) -> bool {
+        self.state().refused.contains(owner)
+    }
+
+    /// Whether it is a message of the refused request.
+    pub(crate) fn is_of(&self, message: &Message, refusal: &Refusal) -> bool {
+        let page = page_of(message);
+        let pk = self.pages.all().find(|(name, _)| Some(*name) == page.as_ref()).map(|(_, pk)| pk);
+        pk == Some(&refusal.pk) && refusal.sk == format!("REQ#{}", key(message))
+    }
+
+    pub(super) fn note_returned_claims(&self, before: &Rows, after: &Rows) {
+        let mut state = self.state();
+        if state.refused.is_empty() {
+            return;
+        }
+        for (sk, was) in before.iter().filter(|(sk, _)| sk.starts_with("REQ#")) {
+            let owner = text(was, "owner");
+            if after.get(sk).is_none_or(|is| text(is, "owner") != owner) {
+                state.refused.remove(&owner);
+            }
+        }
+    }
+
+    /// Called when an invocation with these refused withdrawals has reported one at least as
+    /// refused: then it has given that claim back, so that it does not count as an attempt.
+    pub(crate) fn check_given_back(&self, refused: &[Refusal]) {
+        self.checked(Property::Withdrawals);
+        if !refused.is_empty() && refused.iter().all(|refusal| self.is_refused(&refusal.owner)) {
+            let what = format!("a worker reported {refused:?}, and has kept its claim");
+            self.violated(Property::Withdrawals, what);
+        }
+    }
+
     /// Called after a page of `version` was served by an instance that has seen it taken down after
     /// it had served `before`.
     pub fn served_after_withdrawal(&self, page: &str, version: &str, before: &str) {
@@ -101,7 +152,7 @@ impl Checker {
     }
 }
 
-fn is_tombstone(meta: &Value) -> bool {
+pub(super) fn is_tombstone(meta: &Value) -> bool {
     meta["tombstone"]["BOOL"].as_bool().unwrap_or(false)
 }
 
