@@ -88,8 +88,9 @@ pub struct Job<'a> {
     pub newest_changed_ms: Option<u64>,
     /// When the invocation ends, by the sandbox's own clock.
     pub deadline_ms: u64,
-    /// Whether an earlier delivery may have left a record.
-    pub has_record: bool,
+    /// Whether there may be a record under the request's key: of an earlier delivery, or of another
+    /// request to which the producer gave the same key. A message id is no request's but its own.
+    pub may_have_record: bool,
     /// Keys of objects that readers did not find in S3. If the published one is among them, the
     /// same content is uploaded again.
     pub missing_objects: &'a [&'a str],
@@ -182,9 +183,9 @@ impl Regenerator {
     /// attempt → notify → settle.
     async fn attempt_and_notify(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let attempt = self.attempt(job).await?;
-        let has_record = job.has_record || attempt.must_settle;
+        let may_have_record = job.may_have_record || attempt.must_settle;
         let outcome = self.notify(job, attempt).await?;
-        Ok(self.settle(&Job { has_record, ..*job }, outcome).await)
+        Ok(self.settle(&Job { may_have_record, ..*job }, outcome).await)
     }
 
     /// lookup → claim → acquire → render → gate → upload → commit.

@@ -3,9 +3,8 @@
 use aws_sdk_sqs::types::QueueAttributeName;
 use everfresh_core::config::{Resolved, TenantConfig};
 use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
-use everfresh_core::domain::page::{NO_RECORD, ReqRow};
+use everfresh_core::domain::page::ReqRow;
 use everfresh_core::domain::request::{Handle, SentHandle};
-use everfresh_core::domain::request_events::Stage;
 use everfresh_core::domain::request_state::{RequestState, Situation, Waiting, request_state};
 use everfresh_core::domain::seconds;
 use everfresh_core::ledger::{Ledger, PageState};
@@ -34,12 +33,9 @@ pub(crate) enum State {
 impl State {
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            State::Recorded(row) => match row.state() {
-                "completed" if is_bypass(row) => "bypassed",
-                word => word,
-            },
+            State::Recorded(row) => row.state(),
             State::Computed(state) => state.as_str(),
-            State::NoRecord => NO_RECORD,
+            State::NoRecord => RequestState::Unknown.as_str(),
         }
     }
 
@@ -59,7 +55,8 @@ impl State {
         match self {
             State::Recorded(_) => None,
             State::NoRecord => Some(
-                "no record: the request waits in the queue, or the published page covered it at its first delivery"
+                "no record: the request waits in the queue, or the published page covered it at its first delivery; the \
+                 handle with the time of sending says which"
                     .to_owned(),
             ),
             State::Computed(RequestState::Completed { version } | RequestState::Bypassed { version }) => {
@@ -89,14 +86,11 @@ impl State {
     /// Fields of a JSON object, beside `state`.
     pub(crate) fn details(&self) -> Value {
         match self {
-            State::Recorded(_) | State::NoRecord => json!({}),
+            State::Recorded(row) => row.result(),
+            State::NoRecord => json!({}),
             State::Computed(state) => state.details(),
         }
     }
-}
-
-fn is_bypass(row: &ReqRow) -> bool {
-    row.events.last().and_then(|event| event.stage()) == Some(Stage::Bypassed)
 }
 
 impl<'t> States<'t> {

@@ -49,6 +49,41 @@ fn render_surely_after_the_sending_completes_the_request() {
 }
 
 #[test]
+fn request_sent_before_a_message_of_the_render_is_completed() {
+    let health = Health::default();
+    let completed = RequestState::Completed { version: None };
+    // The render began a moment after the sending: coverage cannot tell their order.
+    let base = rendered_at(SENT_MS + 10);
+    for (newest_sent_ms, state) in [
+        (Some(SENT_MS), completed),
+        (Some(SENT_MS + 5), completed),
+        // The sender's clock may have been ahead of the queue's.
+        (Some(SENT_MS - EPSILON_MS), completed),
+        (Some(SENT_MS - EPSILON_MS - 1), RequestState::Unknown),
+        // A foreign writer dropped it, or an older Everfresh wrote the row.
+        (None, RequestState::Unknown),
+    ] {
+        let meta = Meta { newest_sent_ms, ..base.clone() };
+        assert_eq!(request_state(&Situation { meta: Some(&meta), ..idle(&health) }), state, "{newest_sent_ms:?}");
+    }
+    // As long as its own render may be still to come, it waits.
+    let meta = Meta { newest_sent_ms: Some(SENT_MS - 1), ..base.clone() };
+    let until_ms = SENT_MS + 3 * EPSILON_MS;
+    let early = Situation { meta: Some(&meta), now_ms: until_ms - 1, ..idle(&health) };
+    assert_eq!(request_state(&early), RequestState::Waiting { why: Waiting::TooClose { until_ms } });
+    let queued = Situation { meta: Some(&meta), queued: 2, ..idle(&health) };
+    assert_eq!(request_state(&queued), RequestState::Waiting { why: Waiting::Queued { messages: 2 } });
+    let bypass = Some(Bypass { reason: BypassReason::SetCookie, check_at_ms: 0, check_after_s: 0 });
+    let meta = Meta { newest_sent_ms: Some(SENT_MS), bypass, ..base.clone() };
+    let bypassed = RequestState::Bypassed { version: None };
+    assert_eq!(request_state(&Situation { meta: Some(&meta), ..idle(&health) }), bypassed);
+    // Pinned afterwards: the change is shown all the same.
+    let pinned = Health { pinned_at_ms: Some(NOW_MS), ..Health::default() };
+    let meta = Meta { newest_sent_ms: Some(SENT_MS), ..base };
+    assert_eq!(request_state(&Situation { meta: Some(&meta), ..idle(&pinned) }), completed);
+}
+
+#[test]
 fn covering_version_without_a_body_is_a_bypass() {
     let health = Health::default();
     let bypass = Some(Bypass { reason: BypassReason::SetCookie, check_at_ms: 0, check_after_s: 0 });

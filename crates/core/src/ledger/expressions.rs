@@ -22,6 +22,7 @@ pub(crate) mod name {
     pub(crate) const SCHEMA: &str = "schema";
     pub(crate) const VERSION: &str = "version";
     pub(crate) const SOURCE_MS: &str = "source_ms";
+    pub(crate) const NEWEST_SENT_MS: &str = "newest_sent_ms";
     pub(crate) const MODIFIED_AT: &str = "modified_at";
     pub(crate) const HEADERS: &str = "headers";
     pub(crate) const BODY_DIGEST: &str = "body_digest";
@@ -51,6 +52,10 @@ pub(crate) mod name {
     pub(crate) const STALE_ANSWERS: &str = "stale_answers";
     pub(crate) const ERROR_CLASS: &str = "error_class";
     pub(crate) const REJECTED_AT_MS: &str = "rejected_at_ms";
+    pub(crate) const REJECT_REASON: &str = "reject_reason";
+    pub(crate) const RESULT_VERSION: &str = "result_version";
+    pub(crate) const RESULT_ETAG: &str = "result_etag";
+    pub(crate) const RESULT_BYPASS: &str = "result_bypass";
     pub(crate) const EVENTS: &str = "events";
     pub(crate) const SEQ: &str = "seq";
     pub(crate) const AT_MS: &str = "at_ms";
@@ -167,17 +172,33 @@ pub(crate) const WATERMARK_RISES: &str = "attribute_not_exists(watermark_ms) OR 
 pub(crate) const PATH_WATERMARK_STAYS: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms <= :at";
 
 /// Keeps the time of the first rejection: a redriven message is sent after it.
-pub(crate) const RECORD_REJECTION: &str = "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now), events = :events";
+pub(crate) const RECORD_REJECTION: &str =
+    "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now), reject_reason = :reason, events = :events";
 
 /// Another request's version covers this one. Without an owner, so that a late worker does not take
 /// this for its own commit.
-pub(crate) const COMPLETE_COVERED: &str =
-    "SET #status = :completed, result_s3_key = :key, events = :events REMOVE #owner";
+pub(crate) fn complete_covered(result: RecordedResult) -> String {
+    format!("{} REMOVE #owner", complete(result))
+}
 
 pub(crate) const PROLONG: &str = "SET lease_expires_at = :until, #ttl = :ttl";
 
+/// What of the covering version there is to record. An absent value is omitted, never NULL.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordedResult {
+    pub(crate) has_version: bool,
+    pub(crate) has_etag: bool,
+    pub(crate) is_bypass: bool,
+}
+
 /// The request is completed. Its owner stays: it identifies the commit when the response is lost.
-pub(crate) const COMPLETE: &str = "SET #status = :completed, result_s3_key = :key, events = :events";
+/// Version and ETag are recorded, because META will have moved on when the producer asks.
+pub(crate) fn complete(result: RecordedResult) -> String {
+    let version = if result.has_version { ", result_version = :version" } else { "" };
+    let etag = if result.has_etag { ", result_etag = :etag" } else { "" };
+    let bypass = if result.is_bypass { ", result_bypass = :bypass" } else { "" };
+    format!("SET #status = :completed, result_s3_key = :key{version}{etag}{bypass}, events = :events")
+}
 
 /// A success ends the cooldown. Pin and watermark stay.
 pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms, failed_at_ms, error_class, #ttl";
