@@ -4,6 +4,7 @@ mod change;
 mod diff;
 mod history;
 mod list;
+mod quarantine;
 pub(crate) mod show;
 mod state;
 
@@ -26,6 +27,7 @@ pub(crate) async fn run(command: PageCommand, args: &TargetArgs) -> anyhow::Resu
         PageCommand::Rollback(page) => change::roll_back(&deployment, page).await,
         PageCommand::Invalidate(pages) => change::invalidate(&deployment, pages).await,
         PageCommand::Purge(pages) => change::purge(&deployment, pages).await,
+        PageCommand::Quarantine(page) => quarantine::run(&deployment, page).await,
     }
 }
 

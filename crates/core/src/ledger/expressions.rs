@@ -2,6 +2,8 @@
 //! reason. The only other expression is the update of META, which `commit.rs` builds from the
 //! attributes in `rows.rs`.
 
+use crate::domain::health::RefusedRender;
+
 pub(crate) const PK: &str = "pk";
 pub(crate) const SK: &str = "sk";
 
@@ -67,6 +69,9 @@ pub(crate) mod name {
     pub(crate) const PATH_WATERMARK_MS: &str = "path_watermark_ms";
 
     pub(crate) const FAILED_AT_MS: &str = "failed_at_ms";
+    pub(crate) const REFUSED_REASON: &str = "refused_reason";
+    pub(crate) const REFUSED_AT_MS: &str = "refused_at_ms";
+    pub(crate) const REFUSED_S3_KEY: &str = "refused_s3_key";
 
     pub(crate) const WATERMARK_MS: &str = "watermark_ms";
 
@@ -200,7 +205,7 @@ pub(crate) fn complete(result: RecordedResult) -> String {
     format!("SET #status = :completed, result_s3_key = :key{version}{etag}{bypass}, events = :events")
 }
 
-/// A success ends the cooldown. Pin and watermark stay.
+/// A success ends the cooldown. Pin, watermark and the refused render stay.
 pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms, failed_at_ms, error_class, #ttl";
 
 /// One more page that the origin took down.
@@ -213,12 +218,19 @@ pub(crate) const WITHDRAWALS_LEFT: &str = "attribute_not_exists(withdrawals) OR 
 /// The attempt failed; the next delivery may take the record over.
 pub(crate) const FAIL: &str = "SET #status = :failed, error_class = :class, events = :events";
 
-pub(crate) const COOL_DOWN: &str =
-    "SET failures = :failures, next_attempt_ms = :next, error_class = :class, failed_at_ms = :now";
-
-/// As [`COOL_DOWN`], for a page that does not exist: invented addresses leave nothing behind.
-pub(crate) const COOL_DOWN_FOR_A_WHILE: &str =
-    "SET failures = :failures, next_attempt_ms = :next, error_class = :class, failed_at_ms = :now, #ttl = :ttl";
+/// With a ttl for a page that does not exist: invented addresses leave nothing behind. The key of a
+/// refused body is replaced also by none: reason and body belong together.
+pub(crate) fn cool_down(for_a_while: bool, refused: Option<&RefusedRender>) -> String {
+    let ttl = if for_a_while { ", #ttl = :ttl" } else { "" };
+    let (set, remove) = match refused.map(|refused| refused.s3_key.is_some()) {
+        None => ("", ""),
+        Some(true) => (", refused_reason = :reason, refused_at_ms = :refused_at, refused_s3_key = :key", ""),
+        Some(false) => (", refused_reason = :reason, refused_at_ms = :refused_at", " REMOVE refused_s3_key"),
+    };
+    format!(
+        "SET failures = :failures, next_attempt_ms = :next, error_class = :class, failed_at_ms = :now{ttl}{set}{remove}"
+    )
+}
 
 /// An operator ends the cooldown. The count of failures stays until a success.
 pub(crate) const END_COOLDOWN: &str = "REMOVE next_attempt_ms";

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::expressions::{RecordedResult, name};
 use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::Digest;
-use crate::domain::health::{Health, LastFailure};
+use crate::domain::health::{Health, LastFailure, RefusedRender};
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::{LockRow, Meta, PendingNotification, ReqRow, ReqStatus, VersionRow};
 use crate::domain::request_events::Event;
@@ -285,7 +285,15 @@ pub(crate) fn health(item: &Item) -> Result<Health, RowError> {
         wanted_at_ms: row.number(name::WANTED_AT_MS)?,
         path_watermark_ms: row.number(name::PATH_WATERMARK_MS)?,
         last_failure: last_failure(&row)?,
+        refused: refused(&row),
     })
+}
+
+/// Only shown: if it cannot be read, the page is none the worse for it.
+fn refused(row: &Reader<'_>) -> Option<Box<RefusedRender>> {
+    let (reason, at_ms) = (row.text(name::REFUSED_REASON).ok()??, row.number(name::REFUSED_AT_MS).ok()??);
+    let s3_key = row.text(name::REFUSED_S3_KEY).ok().flatten();
+    Some(Box::new(RefusedRender { reason, at_ms, s3_key }))
 }
 
 /// Of a class that this version does not know: none.
