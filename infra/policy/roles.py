@@ -10,6 +10,7 @@ WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 
 
 TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/${Table}"
+QUARANTINE = "arn:aws:s3:::${Bucket}/_quarantine/*"
 OBJECTS, CONFIG = "arn:aws:s3:::${Bucket}/*/*", "arn:aws:s3:::${Bucket}/everfresh*.toml"
 SHIFTS_TRAFFIC = "arn:aws:iam::aws:policy/service-role/AWSCodeDeployRoleForLambdaLimited"
 LOGS = ("logs:CreateLogStream logs:PutLogEvents", "${%sLogs.Arn}")
@@ -37,7 +38,10 @@ SERVE_MAY = {
     "Requests": ("sqs:SendMessage", "${Queue.Arn}"),
     "Logs": (LOGS[0], LOGS[1] % "Serve"),
     "Traces": TRACES,
+    "Quarantine": ("s3:GetObject", QUARANTINE),
 }
+# Statements that deny: below the bucket's wildcard is what readers must never get.
+DENIED = {"Quarantine"}
 MAINTENANCE_MAY = {
     "Ledger": ("dynamodb:Query dynamodb:GetItem dynamodb:PutItem dynamodb:DeleteItem dynamodb:ConditionCheckItem", TABLE),
     "Listing": ("dynamodb:Query", f"{TABLE}/index/listing"),
@@ -173,6 +177,8 @@ NOT_IN_THE_CODE = {
     put(f"{SERVE_STATEMENTS} 8 Fn::If 1 Resource", {"Fn::Split": [",", {"Ref": "RenderSecretArns"}]}),
     put(f"{MAINTENANCE_STATEMENTS} Sid=Artifacts Action", ["s3:DeleteObject", "s3:GetObject"]),
     put(f"{MAINTENANCE_STATEMENTS} Sid=Artifacts Resource", {"Fn::Sub": "arn:aws:s3:::${Bucket}/*"}),
+    drop(f"{SERVE_STATEMENTS} Sid=Quarantine"),
+    put(f"{SERVE_STATEMENTS} Sid=Quarantine Effect", "Allow"),
     drop(f"{MAINTENANCE_STATEMENTS} Sid=Listing"),
     drop(f"{MAINTENANCE_STATEMENTS} 7 Fn::If 1 Condition"),
     put("main Conditions HasRenderFunctions", {"Fn::Equals": [{"Ref": "RenderFunctionArns"}, ""]}),
@@ -198,7 +204,8 @@ def roles(stack):
         for name, expected in listed_for.items():
             allowed = {}
             for statement in statements(made[name]):
-                if statement["Effect"] != "Allow" or statement.get("Condition") != CONDITIONS.get(statement["Sid"]):
+                effect = "Deny" if statement["Sid"] in DENIED else "Allow"
+                if statement["Effect"] != effect or statement.get("Condition") != CONDITIONS.get(statement["Sid"]):
                     yield f"{name}{with_what}: {statement['Sid']} has another effect or condition than listed"
                 if statement["Sid"] in allowed:
                     yield f"{name}{with_what}: has {statement['Sid']} twice"

@@ -154,6 +154,8 @@ def table(stack):
     put(f"{RESOURCES} Bucket UpdateReplacePolicy", "Delete"),
     drop(f"{RESOURCES} Bucket {PROPERTIES} LifecycleConfiguration Rules 0"),
     put(f"{RESOURCES} Bucket {PROPERTIES} LifecycleConfiguration Rules 1 Prefix", ""),
+    put(f"{RESOURCES} Bucket {PROPERTIES} LifecycleConfiguration Rules 1 ExpirationInDays", 30),
+    rewrite("crates/core/src/domain/artifact.rs", "QUARANTINE_DAYS: u64 = 7", "QUARANTINE_DAYS: u64 = 8"),
 )
 def retention(stack):
     for name in ("Table", "Bucket"):
@@ -167,5 +169,8 @@ def retention(stack):
         # A tenant name begins with a letter or a digit, so _ is not the prefix of a page.
         if "ExpirationInDays" in entry and not entry.get("Prefix", "").startswith("_"):
             yield f"Bucket: {entry['Id']} would delete pages"
-    if not any(entry.get("Prefix") == "_quarantine/" for entry in rules):
-        yield "Bucket: quarantined objects never expire"
+    code = stack.sources["crates/core/src/domain/artifact.rs"]
+    [prefix] = re.findall(r'QUARANTINE: &str = "(.+)";', code)
+    [days] = re.findall(r"QUARANTINE_DAYS: u64 = (\d+)", code)
+    if not any((entry.get("Prefix"), entry.get("ExpirationInDays")) == (prefix, int(days)) for entry in rules):
+        yield f"Bucket: quarantined objects do not expire after {days} days"

@@ -197,6 +197,18 @@ pub(crate) enum PageCommand {
     Invalidate(InvalidateArgs),
     /// Take pages down: they are answered with 410 until they are unpinned
     Purge(PurgeArgs),
+    /// Show why the publish gate refused a render, and its body
+    Quarantine(QuarantineArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct QuarantineArgs {
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+
+    /// Print only the refused body
+    #[arg(long)]
+    pub(crate) body: bool,
 }
 
 /// A page of a tenant.

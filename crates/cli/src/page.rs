@@ -5,6 +5,7 @@ mod diff;
 mod history;
 mod list;
 mod purge;
+mod quarantine;
 pub(crate) mod show;
 mod state;
 
@@ -27,6 +28,7 @@ pub(crate) async fn run(command: PageCommand, args: &TargetArgs) -> anyhow::Resu
         PageCommand::Rollback(page) => change::roll_back(&deployment, page).await,
         PageCommand::Invalidate(pages) => change::invalidate(&deployment, pages).await,
         PageCommand::Purge(pages) => purge::run(&deployment, pages).await,
+        PageCommand::Quarantine(page) => quarantine::run(&deployment, page).await,
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
         let explained = state.explained(now_ms).unwrap_or_default();
         if json {
             let mut shown = state.details();
-            shown["handle"] = sent.handle.to_string().into();
+            shown["handle"] = sent.to_string().into();
             shown["state"] = state.word().into();
             shown["sent_ms"] = sent.sent_ms.into();
             shown["explanation"] = explained.into();
@@ -56,17 +56,19 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
             .iter()
             .map(|event| serde_json::json!({"seq": event.seq, "at_ms": event.at_ms, "stage": stage(event)}))
             .collect();
-        let shown = serde_json::json!({
-            "handle": sent.handle.to_string(),
-            "state": state.word(),
-            "attempts": row.attempts,
-            "stale_answers": row.stale_answers,
-            "error_class": row.error_class.map(|class| class.as_str()),
-            "claim_expires_ms": row.claim_expires_ms,
-            "rejected_at_ms": row.rejected_at_ms,
-            "result_s3_key": row.result_s3_key,
-            "events": events,
-        });
+        let mut shown = state.details();
+        for (name, value) in [
+            ("handle", sent.to_string().into()),
+            ("state", state.word().into()),
+            ("attempts", row.attempts.into()),
+            ("stale_answers", row.stale_answers.into()),
+            ("error_class", row.error_class.map(|class| class.as_str()).into()),
+            ("claim_expires_ms", row.claim_expires_ms.into()),
+            ("rejected_at_ms", row.rejected_at_ms.into()),
+            ("events", events.into()),
+        ] {
+            shown[name] = value;
+        }
         output::json(&shown)?;
         return Ok(());
     }
@@ -85,9 +87,16 @@ pub(crate) async fn show(args: RequestArgs, target: &TargetArgs) -> anyhow::Resu
         }
     }
     if let Some(at_ms) = row.rejected_at_ms {
-        say!("rejected  {}: see `everfresh dlq list`", age(at_ms, now_ms))?;
+        let reason = row.reject_reason.as_deref().map_or(String::new(), |reason| format!(" ({reason})"));
+        say!("rejected  {}{reason}: see `everfresh dlq list`", age(at_ms, now_ms))?;
     }
-    if let Some(key) = &row.result_s3_key {
+    if let Some(version) = row.result_version {
+        say!("version   {version}")?;
+    }
+    if let Some(etag) = &row.result_etag {
+        say!("etag      {etag}")?;
+    }
+    if let Some(key) = row.result_s3_key.as_ref().filter(|_| state.word() == "completed") {
         say!("result    {}", target.shown_object(&tenant.tenant, key))?;
     }
     let first_ms = row.events.first().map_or(0, |event| event.at_ms);

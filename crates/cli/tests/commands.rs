@@ -46,7 +46,7 @@ fn unknown_request_is_shown_without_a_record() {
     let folder = tempfile::tempdir().unwrap();
     let dev = Dev::start(folder.path());
     let shown = json(&run(&dev.data, &["request", "show", "inval.never-sent"]));
-    assert_eq!(shown["state"], "no_record");
+    assert_eq!(shown["state"], "unknown");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::Value;
 use support::{Dev, everfresh, run, text};
 
@@ -239,6 +240,36 @@ fn explain_follows_a_url_to_its_answer() {
     assert!(plain(&dev, &["explain", "/nothing/here"]).contains("404"));
     let refused = everfresh(&["explain", "http://elsewhere.example/", "--data", dev.data.to_str().unwrap()]);
     assert!(text(&refused.stderr).contains("no tenant has the host elsewhere.example"), "{}", text(&refused.stderr));
+}
+
+#[tokio::test]
+async fn refused_render_is_shown_with_its_reason_and_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = started(folder.path());
+    let none = everfresh(&["page", "quarantine", "/about", "--data", dev.data.to_str().unwrap()]);
+    assert_eq!(none.status.code(), Some(3), "{}", text(&none.stderr));
+    // As the worker writes it.
+    let hash = one(&dev, &["page", "show", "/about"])["hash"].as_str().unwrap().to_owned();
+    let clients = dev.clients();
+    let rows = clients.dynamodb.scan().table_name("everfresh").send().await.unwrap().items.unwrap();
+    let pk = rows.iter().map(|row| &row["pk"]).find(|pk| pk.as_s().unwrap().ends_with(&hash)).unwrap();
+    let now_ms = clients.time.now_ms();
+    let put = clients.dynamodb.put_item().table_name("everfresh").item("pk", pk.clone());
+    let put = put.item("sk", AttributeValue::S("HEALTH".into()));
+    let put = put.item("refused_reason", AttributeValue::S("body has 9 bytes, the route requires 20".into()));
+    let key = format!("_quarantine/demo/{hash}/0001763270000500-000000aa");
+    let put = put.item("refused_s3_key", AttributeValue::S(key.clone()));
+    put.item("refused_at_ms", AttributeValue::N(now_ms.to_string())).send().await.unwrap();
+    let put = clients.s3.put_object().bucket("everfresh").key(&key);
+    put.body(b"<p>broken".to_vec().into()).send().await.unwrap();
+
+    let shown = one(&dev, &["page", "quarantine", "/about"]);
+    assert_eq!((shown["s3_key"].as_str(), shown["at_ms"].as_u64()), (Some(key.as_str()), Some(now_ms)));
+    for command in [&["page", "quarantine", "/about"][..], &["page", "show", "/about"]] {
+        let shown = plain(&dev, command);
+        assert!(shown.contains("body has 9 bytes, the route requires 20"), "{shown}");
+    }
+    assert_eq!(plain(&dev, &["page", "quarantine", "/about", "--body"]), "<p>broken");
 }
 
 #[test]

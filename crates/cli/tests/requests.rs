@@ -57,7 +57,7 @@ async fn request_without_a_record_has_the_state_of_its_page() {
     let covered = show(&unsent("/about", 1_000));
     assert_eq!((&covered["state"], &covered["version"]), (&"completed".into(), &version));
     // A plain handle does not say when it was sent.
-    assert_eq!(show(unsent("/about", 0).split('@').next().unwrap())["state"], "no_record");
+    assert_eq!(show(unsent("/about", 0).split('@').next().unwrap())["state"], "unknown");
     let later = unsent("/about", 99_999_999_999_999);
     eventually(&dev.data, &["request", "show", &later], |request| request["state"] == "unknown");
     let ledger = ledger(&dev);

@@ -108,6 +108,16 @@ impl Artifacts {
         }
     }
 
+    /// Stores a body that is not published, for people to look at, under a key of this attempt's.
+    pub async fn keep_refused(&self, key: &str, body: Bytes, content_type: Option<&str>) -> Result<(), UploadError> {
+        let put = self.s3.put_object().bucket(&self.bucket).key(key).body(ByteStream::from(body));
+        let put = put.set_content_type(content_type.map(str::to_owned));
+        put.send().await.map(drop).map_err(|error| {
+            let source = AwsError::explained(error);
+            UploadError { bucket: self.bucket.clone(), key: key.to_owned(), source }
+        })
+    }
+
     /// Reads a body of at most `max_bytes`.
     pub async fn download(&self, key: &str, max_bytes: u64) -> Result<Download, DownloadError> {
         let failed = |source| DownloadError { bucket: self.bucket.clone(), key: key.to_owned(), source };

@@ -153,6 +153,8 @@ branches! {
     AnswerNotModified = "answer-not-modified",
     /// The publish gate refused the response.
     GateRefused = "gate-refused",
+    /// The body that the publish gate refused was kept for inspection.
+    Quarantined = "quarantined",
     /// The same content is uploaded again, for its object is missing.
     SameContentUploaded = "same-content-uploaded",
     /// The bucket did not take the body.

@@ -13,8 +13,15 @@
 //! next one finds, and never a row without its object (I4). So a sweep may be killed at any moment,
 //! run twice at once, or be repeated.
 //!
-//! In a table with raw keys an object's name does not lead to its page: there only objects are
-//! removed that a removed row pointed at.
+//! # How pages are found
+//!
+//! By their objects, whose names have the page's hash: so orphans of a page without rows are found
+//! too. A page without any object (the origin withdrew it, and its bodies are gone) is then found by
+//! the listing index; it can only expire, so only the pages of routes with `expire_after` are read.
+//!
+//! In a table with raw keys an object's name does not lead to its page: there all pages are found by
+//! the index, and only objects are removed that a removed row pointed at. Objects that an interrupted
+//! sweep leaves behind there are not found again.
 
 use futures::StreamExt;
 
@@ -22,7 +29,7 @@ use crate::artifacts::Artifacts;
 use crate::artifacts::removal::RemovalError;
 use crate::config::{Route, TenantConfig};
 use crate::domain::artifact::locate;
-use crate::domain::page_key::{PageHash, Tenant};
+use crate::domain::page_key::{PageHash, PageKey, Tenant};
 use crate::domain::retention::{Kept, KeptVersion, Removal, Rules, StoredObject, removal, version_of};
 use crate::ledger::{Ledger, LedgerError, PageRows, PartitionLease};
 
@@ -100,12 +107,29 @@ pub struct Part {
 }
 
 impl Sweep<'_> {
-    /// Sweeps the pages behind the next thousand objects or so. A caller that stores the cursor goes
-    /// on after a crash where it was.
+    /// Sweeps the pages behind the next thousand objects or so, or the next pages without objects. A
+    /// caller that stores the cursor goes on after a crash where it was.
     pub async fn next(&self, cursor: Option<&str>) -> Result<Part, SweepError> {
         if self.ledger.layout().raw_keys {
             return self.next_by_path(cursor).await;
         }
+        // An object's key begins with the tenant's name, a path with a slash.
+        let mut swept = Swept::default();
+        let path = cursor.filter(|cursor| cursor.starts_with('/'));
+        if path.is_none() {
+            let part = self.next_by_objects(cursor).await?;
+            let expires = self.tenant.routes().any(|route| route.expire_after.is_some());
+            if part.cursor.is_some() || !expires {
+                return Ok(part);
+            }
+            swept = part.swept;
+        }
+        let part = self.next_without_objects(path).await?;
+        swept.add(part.swept);
+        Ok(Part { swept, ..part })
+    }
+
+    async fn next_by_objects(&self, cursor: Option<&str>) -> Result<Part, SweepError> {
         let prefix = format!("{}/", self.tenant.tenant);
         let listed = self.artifacts.list(&prefix, cursor).await?;
         let (mut folders, mut more) = (folders(&listed.objects), listed.more);
@@ -119,6 +143,32 @@ impl Sweep<'_> {
         let last = folders.last().map_or(&listed.objects, |folder| &folder.objects).last().map(|last| last.key.clone());
         let swept = self.sweep_all(folders).await?;
         Ok(Part { swept, cursor: last.filter(|_| more) })
+    }
+
+    /// Expires pages that have no object, in the order of their paths.
+    async fn next_without_objects(&self, cursor: Option<&str>) -> Result<Part, SweepError> {
+        let pages = self.ledger.list_pages_after(&self.tenant.tenant, cursor).await?;
+        let last = pages.rows.last().map(|page| page.path().as_str().to_owned());
+        let expire = |page: &PageKey| {
+            let route = self.tenant.resolve(page.path().as_str()).ok()?.route;
+            route.expire_after.map(|_| (page.pk(self.ledger.layout()), page.hash()))
+        };
+        let expiring: Vec<_> = pages.rows.iter().filter_map(expire).collect();
+        let work = expiring.into_iter().map(|(pk, hash)| async move { self.sweep_without_objects(&pk, hash).await });
+        let swept = together(work).await?;
+        Ok(Part { swept, cursor: last.filter(|_| pages.next.is_some()) })
+    }
+
+    /// A page with objects was judged with them, and is left to the next sweep.
+    async fn sweep_without_objects(&self, pk: &str, hash: PageHash) -> Result<Swept, SweepError> {
+        if !self.judge(&self.ledger.page_rows_of(pk).await?, &[]).expires {
+            return Ok(Swept::default());
+        }
+        let listed = self.artifacts.list(&format!("{}/{hash}/", self.tenant.tenant), None).await?;
+        match listed.objects.is_empty() {
+            true => self.sweep_partition(pk, Vec::new()).await,
+            false => Ok(Swept::default()),
+        }
     }
 
     /// Lists the rest of a folder with more than a thousand objects. Returns whether any object
@@ -151,12 +201,7 @@ impl Sweep<'_> {
             let pk = folder.hash.pk(&self.tenant.tenant, self.ledger.layout())?;
             Some(async move { self.sweep_partition(&pk, folder.objects).await })
         });
-        let mut work = futures::stream::iter(work).buffer_unordered(CONCURRENCY);
-        let mut swept = Swept::default();
-        while let Some(page) = work.next().await {
-            swept.add(page?);
-        }
-        Ok(swept)
+        together(work).await
     }
 
     /// Sweeps one page.
@@ -194,7 +239,9 @@ impl Sweep<'_> {
         if judged.expires {
             let version = rows.meta.as_ref().and_then(|meta| meta.version);
             match version {
-                Some(version) if self.ledger.expire_page(lease, &version).await? => removed.expires = true,
+                Some(version) if self.ledger.expire_page(lease, &version, &judged.versions).await? => {
+                    removed.expires = true;
+                }
                 // Pinned or committed meanwhile, as far as that is possible: not expired then.
                 Some(_) | None => return Ok(removed),
             }
@@ -260,16 +307,15 @@ impl Sweep<'_> {
     }
 
     /// Of the page's route. A page without route keeps what it has: the configuration may be that of
-    /// an older deployment.
+    /// an older deployment. So does a page without path: a foreign writer replaced META, and with it
+    /// the path, and the next render restores it.
     fn rules(&self, rows: &PageRows) -> Rules {
         let route =
             rows.path.as_ref().and_then(|path| self.tenant.resolve(path.as_str()).ok()).map(|found| found.route);
         let in_flight_ms = self.in_flight_ms;
-        match (route, &rows.path) {
-            (Some(route), _) => of_route(route, in_flight_ms),
-            // No META, so no path: only orphans are judged.
-            (None, None) => Rules { in_flight_ms, ..Rules::default() },
-            (None, Some(_)) => Rules { history: u32::MAX, in_flight_ms, ..Rules::default() },
+        match route {
+            Some(route) => of_route(route, in_flight_ms),
+            None => Rules { history: u32::MAX, in_flight_ms, ..Rules::default() },
         }
     }
 }
@@ -282,6 +328,18 @@ fn of_route(route: &Route, in_flight_ms: u64) -> Rules {
         max_stale_s: route.max_stale.map(|time| time.seconds()),
         in_flight_ms,
     }
+}
+
+/// Sweeps several pages at once.
+async fn together(
+    work: impl Iterator<Item = impl Future<Output = Result<Swept, SweepError>>>,
+) -> Result<Swept, SweepError> {
+    let mut work = std::pin::pin!(futures::stream::iter(work).buffer_unordered(CONCURRENCY));
+    let mut swept = Swept::default();
+    while let Some(page) = work.next().await {
+        swept.add(page?);
+    }
+    Ok(swept)
 }
 
 impl Swept {

@@ -8,6 +8,7 @@
 //! | `plan` | lookup: does the request need a render, and what must the render show |
 //! | `render` | render and gate |
 //! | `keep_lease` | renews the lease meanwhile |
+//! | `quarantine` | the body that the gate refused |
 //! | `next_version` | the next version's row |
 //! | `notify` | CloudFront and subscribers, after the commit; how a notification survives a crash |
 //! | `settle` | the record of a request that another version covers |
@@ -18,6 +19,7 @@ mod keep_lease;
 mod next_version;
 mod notify;
 mod plan;
+mod quarantine;
 mod render;
 mod settle;
 
@@ -31,6 +33,7 @@ use crate::artifacts::Artifacts;
 use crate::branches::{Branch, reached};
 use crate::config::{Ladder, Resolved, TenantConfig};
 use crate::domain::coverage::Coverage;
+use crate::domain::health::{Health, RefusedRender};
 use crate::domain::outcome::{Busy, ErrorClass, Outcome, RejectReason};
 use crate::domain::page::{Meta, ReqStatus};
 use crate::domain::request::{Reason, Request};
@@ -88,8 +91,9 @@ pub struct Job<'a> {
     pub newest_changed_ms: Option<u64>,
     /// When the invocation ends, by the sandbox's own clock.
     pub deadline_ms: u64,
-    /// Whether an earlier delivery may have left a record.
-    pub has_record: bool,
+    /// Whether there may be a record under the request's key: of an earlier delivery, or of another
+    /// request to which the producer gave the same key. A message id is no request's but its own.
+    pub may_have_record: bool,
     /// Keys of objects that readers did not find in S3. If the published one is among them, the
     /// same content is uploaded again.
     pub missing_objects: &'a [&'a str],
@@ -182,9 +186,9 @@ impl Regenerator {
     /// attempt → notify → settle.
     async fn attempt_and_notify(&self, job: &Job<'_>) -> Result<Outcome, LedgerError> {
         let attempt = self.attempt(job).await?;
-        let has_record = job.has_record || attempt.must_settle;
+        let may_have_record = job.may_have_record || attempt.must_settle;
         let outcome = self.notify(job, attempt).await?;
-        Ok(self.settle(&Job { has_record, ..*job }, outcome).await)
+        Ok(self.settle(&Job { may_have_record, ..*job }, outcome).await)
     }
 
     /// lookup → claim → acquire → render → gate → upload → commit.
@@ -230,7 +234,7 @@ impl Regenerator {
         let rights = Rights { claim, lease };
         let (received, mut rights) = match rendered {
             Kept::Done(Ok(received)) => (received, rights),
-            Kept::Done(Err(class)) => return self.fail(rights, class, state, None).await,
+            Kept::Done(Err(class)) => return self.fail(rights, class, state, None, None).await,
             Kept::LostLease => return self.give_up(rights, busy(Busy::LostLease)).await,
         };
         rights.claim.reached(Stage::Rendered, self.now_ms());
@@ -250,9 +254,11 @@ impl Regenerator {
         let info = AnswerInfo { source_ms, age_s: age_seconds(&head), head };
         let (mut publication, artifact) = match self.judge_answer(job, &state, received, &info) {
             Ok(judged) => judged,
-            Err(refusal) => {
+            Err(refused) => {
                 rights.claim.reached(Stage::Refused, self.now_ms());
-                return self.fail(rights, refusal.class(), state, retry_after_ms(&info.head)).await;
+                let class = refused.error.class();
+                let refused = self.quarantine(job, refused).await;
+                return self.fail(rights, class, state, retry_after_ms(&info.head), refused).await;
             }
         };
         if let Some(retry_ms) = cached_until_ms
@@ -274,7 +280,7 @@ impl Regenerator {
                 reached(Branch::UploadFailed);
                 let page = page.logged();
                 tracing::warn!(%page, %error, "upload of {page} to S3 failed, nothing was published: {error}");
-                return self.fail(rights, ErrorClass::Upload, state, None).await;
+                return self.fail(rights, ErrorClass::Upload, state, None, None).await;
             }
             rights.claim.reached(Stage::Uploaded, self.now_ms());
         }
@@ -366,16 +372,19 @@ impl Regenerator {
         })
     }
 
-    /// `retry_after_ms` is for how long the origin wants to be left alone.
+    /// `retry_after_ms` is for how long the origin wants to be left alone, `refused` what the gate
+    /// refused. The last refused render stays on HEALTH, also if a later attempt fails otherwise.
     async fn fail(
         &self,
         rights: Rights,
         class: ErrorClass,
         state: PageState,
         retry_after_ms: Option<u64>,
+        refused: Option<RefusedRender>,
     ) -> Result<Attempt, LedgerError> {
         let now_ms = self.now_ms();
         let health = state.health.after_failure(now_ms, retry_after_ms, fastrand::u32(..));
+        let health = Health { refused: refused.map(Box::new).or(health.refused), ..health };
         let next_attempt_ms = health.next_attempt_ms.unwrap_or_default();
         let nothing_published = state.meta.is_none() && state.unreadable.is_none();
         let is_junk = nothing_published && !health.pinned();

@@ -200,13 +200,14 @@ impl Trigger {
         let failed = |error| self.ledger_failed(&error, None);
         let row = self.ledger.request_by_handle(&tenant.tenant, handle).await.map_err(failed)?;
         let row = row.filter(|row| row.counts(self.now_ms()));
-        match (row, handle, sent_ms) {
+        Ok(match (row, handle, sent_ms) {
+            (Some(row), _, _) => replies::recorded(sent, &row, after),
             (None, Handle::Page { page, .. }, Some(sent_ms)) => {
                 let computed = self.computed_state(tenant, *page, *sent_ms).await.map_err(failed)?;
-                Ok(replies::computed(handle, computed, after))
+                replies::computed(sent, computed, after)
             }
-            (row, _, _) => Ok(replies::state(handle, row.as_ref(), after)),
-        }
+            (None, _, _) => replies::computed(sent, RequestState::Unknown, after),
+        })
     }
 
     /// Of a request without a record: one that another request's version covers never gets one. What
@@ -230,7 +231,7 @@ impl Trigger {
             policy: &policy,
             paused,
             // The function may not count the queue's messages.
-            queued: 0,
+            queued: None,
             now_ms: self.now_ms(),
         }))
     }

@@ -249,7 +249,7 @@ async fn state_is_returned_for_the_hosts_own_tenant_only() {
         states.push((state["state"].clone(), state["events"].as_array().unwrap().len()));
     }
     // Both tenants have a page of this path, and so of this hash; the row is of the host's tenant.
-    assert_eq!(states, [(json!("completed"), 6), (json!("no_record"), 0)]);
+    assert_eq!(states, [(json!("completed"), 6), (json!("unknown"), 0)]);
 }
 
 #[tokio::test(start_paused = true)]

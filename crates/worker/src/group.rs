@@ -63,8 +63,11 @@ pub async fn regenerate(regenerator: &Regenerator, records: &[&Record<'_>], invo
             newest_sent_ms,
             newest_changed_ms,
             deadline_ms: invocation.deadline_ms,
-            // A redriven message counts its receives anew, but carries the key of its REQ row.
-            has_record: record.receive_count > 1 || record.attribute(attributes::KEY).is_some(),
+            // A redriven message counts its receives anew, but carries the key of its REQ row. A
+            // producer's own key may be that of another request.
+            may_have_record: record.receive_count > 1
+                || record.explicit_key.is_some()
+                || record.attribute(attributes::KEY).is_some(),
             missing_objects: &missing_objects,
         };
         if let Some(outcome) = for_followers.as_ref().filter(|outcome| !ends_message(outcome, record)) {

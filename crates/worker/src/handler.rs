@@ -209,7 +209,7 @@ impl Worker {
         {
             let request = &accepted.request;
             let ledger = &self.regenerator.ledger;
-            let recorded = ledger.record_rejection(&resolved.page, request, record.sent_ms).await;
+            let recorded = ledger.record_rejection(&resolved.page, request, reason, record.sent_ms).await;
             if let Err(error) = recorded {
                 let page = resolved.page.logged();
                 tracing::error!(

@@ -80,6 +80,27 @@ async fn covered_request_costs_one_read() {
     assert_ne!(old, redelivered);
 }
 
+/// The second read is of the record: the key may be that of another request.
+#[tokio::test(start_paused = true)]
+async fn covered_request_with_a_key_costs_two_reads() {
+    let world = World::new().await;
+    let first = world.sandbox().await;
+    world.enqueue(PAGE).await;
+    first.invoke().await;
+    let expired = |key: &str| format!(r#"{{"v":1,"tenant":"acme","path":"{PAGE}","reason":"expired"{key}}}"#);
+    for (key, operations) in [
+        ("", &["Query", "GetItem"][..]),
+        // The tenant's epoch, then the record.
+        (r#","idempotency_key":"k""#, &["Query", "GetItem", "GetItem"]),
+    ] {
+        world.send(&expired(key)).await;
+        let sandbox = world.sandbox().await;
+        sandbox.invoke().await;
+        assert_eq!(sandbox.operations(), operations);
+        assert_eq!(sandbox.total(metrics::ALREADY_COVERED), 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn duplicate_within_epsilon_costs_two_reads() {
     let world = World::new().await;

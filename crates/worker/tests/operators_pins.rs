@@ -222,3 +222,18 @@ async fn pinned_foreign_row_loses_its_ttl() {
     assert!(meta.contains_key("version"));
     assert_eq!(world.published(PAGE).await.unwrap(), "foreign");
 }
+
+/// By it the state of a request is computed: the version that is rolled back showed its change.
+#[tokio::test(start_paused = true)]
+async fn newest_sent_time_survives_a_pin_and_no_rollback() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let versions = world.publish(&sandbox, PAGE, &["one", "two", "two"]).await;
+    let newest = async || world.meta(PAGE).await.unwrap().get("newest_sent_ms").cloned();
+    let unchanged = newest().await;
+    assert!(unchanged.is_some());
+    done(world.ledger().pin(&world.page(PAGE)).await.unwrap());
+    assert_eq!(newest().await, unchanged);
+    done(world.ledger().roll_back(&world.page(PAGE), &versions[0]).await.unwrap());
+    assert_eq!(newest().await, None);
+}

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use everfresh_core::domain::request::IdempotencyKey;
-use everfresh_core::domain::request_events::Stage;
+use everfresh_core::domain::request_events::{Stage, after};
 use everfresh_core::metrics;
 use everfresh_local::faults::{Fault, On};
-use everfresh_testing::{World, n, pause, s};
+use everfresh_testing::{World, n, pause, s, text};
 
 const PAGE: &str = "/products/42";
 
@@ -89,7 +89,8 @@ async fn request_rejected_without_claim_leaves_a_record() {
     assert_eq!(world.dead_letters().await.len(), 1);
     assert_eq!(world.status(PAGE, &id).await, "FAILED");
     assert_eq!(stages(&world, &id).await, [Stage::Received, Stage::Rejected]);
-    assert!(world.req(PAGE, &id).await.unwrap().contains_key("rejected_at_ms"));
+    let record = world.req(PAGE, &id).await.unwrap();
+    assert_eq!((record.contains_key("rejected_at_ms"), text(&record, "reject_reason")), (true, "waited".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,6 +102,7 @@ async fn rejection_after_attempts_is_recorded_as_event() {
     world.drain(&sandbox, Duration::from_secs(20_000)).await;
     assert_eq!(world.dead_letters().await.len(), 1);
     assert_eq!(stages(&world, "k").await.last(), Some(&Stage::Rejected));
+    assert_eq!(text(&world.req(PAGE, "k").await.unwrap(), "reject_reason"), "attempts");
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,17 +127,72 @@ async fn key_conflict_is_rejected_when_the_record_is_read() {
     world.send(&message("k", "changed")).await;
     sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 1);
-    // Covered: the record is read at a redelivery.
+    // Covered at the first delivery.
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     world.send(&message("k", "changed")).await;
     sandbox.invoke().await;
     world.send(&message("k", "expired")).await;
-    let mut event = sandbox.receive().await;
-    event.records[0].attributes.insert("ApproximateReceiveCount".into(), "2".into());
-    sandbox.handle(event, Duration::from_secs(60)).await.unwrap();
+    sandbox.invoke().await;
     assert_eq!(sandbox.total(metrics::KEY_CONFLICTS), 1);
     assert_eq!(world.dead_letters().await.len(), 1);
+    assert_eq!(world.status(PAGE, "k").await, "COMPLETED", "the record of the first stays");
+}
+
+/// A reader of the events who has seen the failure must see that the request was covered later.
+#[tokio::test(start_paused = true)]
+async fn covered_event_comes_after_the_failed_one() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.origin.fail_with(everfresh_testing::OriginFault::Unreachable);
+    world.send(&message("k", "changed")).await;
+    sandbox.invoke().await;
+    assert_eq!(stages(&world, "k").await.last(), Some(&Stage::Failed));
+    let key = IdempotencyKey::parse("k").unwrap();
+    let record = async || world.ledger().request(&world.page(PAGE), &key).await.unwrap().unwrap();
+    let seen = record().await.events.last().unwrap().seq;
+    world.origin.fail_with(everfresh_testing::OriginFault::No);
+    pause(3).await;
+    // A later version covers it before its message is delivered again.
+    world.ledger().end_cooldown(&world.page(PAGE)).await.unwrap();
+    world.send(&message("other", "changed")).await;
+    sandbox.invoke().await;
+    assert_eq!(world.status(PAGE, "other").await, "COMPLETED");
+    world.drain(&sandbox, Duration::from_secs(2_000)).await;
+    let record = record().await;
+    assert_eq!(record.status.as_str(), "COMPLETED");
+    let later: Vec<_> = after(&record.events, seen).iter().filter_map(|event| event.stage()).collect();
+    assert_eq!(later, [Stage::Covered], "{:?}", record.events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn record_has_the_result_also_of_a_covering_version() {
+    let world = World::new().await;
+    let (late, quick) = (world.sandbox().await, world.sandbox().await);
+    world.send(&message("late", "changed")).await;
+    late.way.faults().inject(On::next("PutItem"), Fault::Delay(Duration::from_secs(2)));
+    world.origin.takes(Duration::from_secs(10));
+    tokio::join!(late.invoke(), async {
+        pause(1).await;
+        world.enqueue(PAGE).await;
+        quick.invoke().await;
+    });
+    let given_back = world.req(PAGE, "late").await.unwrap();
+    assert!(!given_back.contains_key("result_version"));
+    pause(5).await;
+    world.origin.takes(Duration::ZERO);
+    world.send(&message("next", "changed")).await;
+    quick.invoke().await;
+    world.drain(&quick, Duration::from_secs(600)).await;
+    let meta = world.meta(PAGE).await.unwrap();
+    let late = world.req(PAGE, "late").await.unwrap();
+    assert_eq!((text(&late, "status"), text(&late, "result_s3_key")), ("COMPLETED".into(), text(&meta, "s3_key")));
+    for key in ["late", "next"] {
+        let record = world.req(PAGE, key).await.unwrap();
+        assert_eq!(text(&record, "result_etag"), text(&meta, "etag"), "{key}");
+        assert!(text(&record, "result_version") <= text(&meta, "version"), "{key}");
+        assert!(!record.contains_key("result_bypass"), "{key}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -139,6 +139,26 @@ async fn young_and_foreign_objects_stay() {
     assert!(left.contains(&old) && left.contains(&"acme/readme.txt".to_owned()) && left.len() == 5, "{left:?}");
 }
 
+/// A foreign writer's META has no path, so the sweep does not know the page's route.
+#[tokio::test(start_paused = true)]
+async fn foreign_commit_keeps_the_versions_before_it() {
+    let world = World::with_config(CONFIG).await;
+    let sandbox = world.sandbox().await;
+    publish(&world, &sandbox, "/kept/1", 12).await;
+    let orphan = format!("acme/{}/0001763270000500-000000aa", world.page("/kept/1").hash());
+    world.store(&orphan, "uploaded", &[]).await;
+    world.store("acme/foreign.html", "foreign", &[]).await;
+    let now_s = world.now_ms() / 1_000;
+    let meta = [("s3_key", s("acme/foreign.html")), ("generated_at", n(now_s)), ("revalidate_seconds", n(60))];
+    world.put(&world.pk("/kept/1"), "META", &meta).await;
+    pause(HOUR + 60).await;
+    let swept = sweep(&world, false).await;
+    assert_eq!((swept.versions, swept.objects, versions(&world, "/kept/1").await.len()), (0, 1, 12));
+    // The next commit restores the path, and the route's limits apply again.
+    publish(&world, &sandbox, "/kept/1", 1).await;
+    assert_eq!(sweep(&world, false).await.versions, 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn leased_page_is_left_for_the_next_sweep() {
     let world = World::with_config(CONFIG).await;
@@ -209,6 +229,44 @@ async fn page_expires_with_its_rows_and_bodies() {
     // The page can be published again.
     publish(&world, &sandbox, "/kept/1", 1).await;
     assert_eq!(world.published("/kept/1").await.unwrap(), "content 0 of /kept/1");
+}
+
+/// No object leads the sweep to it.
+#[tokio::test(start_paused = true)]
+async fn page_without_objects_expires() {
+    let world = World::with_config(CONFIG).await;
+    let sandbox = world.sandbox().await;
+    for path in ["/kept/1", "/kept/2", "/plain/1"] {
+        publish(&world, &sandbox, path, 1).await;
+    }
+    for key in objects(&world).await.iter().filter(|key| !key.contains(&world.page("/kept/2").hash().to_string())) {
+        world.delete_object(key).await;
+    }
+    pause(5 * HOUR).await;
+    assert_eq!(sweep(&world, false).await.expired, 0);
+    pause(2 * HOUR).await;
+    for dry_run in [true, false] {
+        assert_eq!(sweep(&world, dry_run).await.expired, 2, "each page once");
+    }
+    assert!(world.meta("/kept/1").await.is_none() && world.meta("/kept/2").await.is_none());
+    assert!(versions(&world, "/kept/1").await.is_empty() && objects(&world).await.is_empty());
+    assert!(world.meta("/plain/1").await.is_some(), "its route lets no page expire");
+}
+
+/// With raw keys only META leads to the page.
+#[tokio::test(start_paused = true)]
+async fn interrupted_expiry_leaves_no_version_rows() {
+    let world = World::with_config(CONFIG).await;
+    let sandbox = world.sandbox().await;
+    publish(&world, &sandbox, "/kept/1", 5).await;
+    pause(7 * HOUR).await;
+    let ledger = world.ledger();
+    let pk = world.pk("/kept/1");
+    let rows = ledger.page_rows_of(&pk).await.unwrap();
+    let kept: Vec<Version> = rows.versions.iter().map(|row| row.version).collect();
+    let lease = ledger.acquire_partition(&pk, 60_000).await.unwrap().unwrap();
+    assert!(ledger.expire_page(&lease, &rows.meta.unwrap().version.unwrap(), &kept).await.unwrap());
+    assert!(versions(&world, "/kept/1").await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,6 +74,8 @@ pub(super) async fn run(deployment: &Deployment, args: ShowArgs) -> anyhow::Resu
             "failures": state.health.failures,
             "last_failure": failure.map(|failure| failure.class.as_str()),
             "last_failure_ms": failure.map(|failure| failure.at_ms),
+            "refused": state.health.refused.as_ref().map(|refused| refused.reason.as_str()),
+            "refused_ms": state.health.refused.as_ref().map(|refused| refused.at_ms),
             "cooldown_until_ms": cooldown,
             "notification_pending": pending,
             "pinned": state.health.pinned(),
@@ -104,6 +106,9 @@ pub(super) async fn run(deployment: &Deployment, args: ShowArgs) -> anyhow::Resu
             format!(", the last {} ago: {}", since(failure.at_ms, now_ms), failure.class.explain())
         });
         say!("failures   {} in a row{why}", state.health.failures)?;
+    }
+    if let Some(refused) = &state.health.refused {
+        say!("refused    {} ago: {}; see `page quarantine`", since(refused.at_ms, now_ms), refused.reason)?;
     }
     if let Some(until_ms) = cooldown {
         say!("cooldown   no attempt for another {}", in_words(seconds::ceil(until_ms.saturating_sub(now_ms))))?;

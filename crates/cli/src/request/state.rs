@@ -4,9 +4,8 @@ use anyhow::bail;
 use aws_sdk_sqs::types::QueueAttributeName;
 use everfresh_core::config::{Resolved, TenantConfig};
 use everfresh_core::domain::freshness::{Freshness, Policy, freshness};
-use everfresh_core::domain::page::{NO_RECORD, ReqRow};
+use everfresh_core::domain::page::ReqRow;
 use everfresh_core::domain::request::{Handle, SentHandle};
-use everfresh_core::domain::request_events::Stage;
 use everfresh_core::domain::request_state::{RequestState, Situation, Waiting, request_state};
 use everfresh_core::domain::seconds;
 use everfresh_core::ledger::{Ledger, PageState};
@@ -35,12 +34,9 @@ pub(crate) enum State {
 impl State {
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            State::Recorded(row) => match row.state() {
-                "completed" if is_bypass(row) => "bypassed",
-                word => word,
-            },
+            State::Recorded(row) => row.state(),
             State::Computed(state) => state.as_str(),
-            State::NoRecord => NO_RECORD,
+            State::NoRecord => RequestState::Unknown.as_str(),
         }
     }
 
@@ -60,7 +56,8 @@ impl State {
         match self {
             State::Recorded(_) => None,
             State::NoRecord => Some(
-                "no record: the request waits in the queue, or the published page covered it at its first delivery"
+                "no record: the request waits in the queue, or the published page covered it at its first delivery; the \
+                 handle with the time of sending says which"
                     .to_owned(),
             ),
             State::Computed(RequestState::Completed { version } | RequestState::Bypassed { version }) => {
@@ -90,14 +87,11 @@ impl State {
     /// Fields of a JSON object, in addition to `state`.
     pub(crate) fn details(&self) -> Value {
         match self {
-            State::Recorded(_) | State::NoRecord => json!({}),
+            State::Recorded(row) => row.result(),
+            State::NoRecord => json!({}),
             State::Computed(state) => state.details(),
         }
     }
-}
-
-fn is_bypass(row: &ReqRow) -> bool {
-    row.events.last().and_then(|event| event.stage()) == Some(Stage::Bypassed)
 }
 
 impl<'t> States<'t> {
@@ -168,21 +162,20 @@ impl<'t> States<'t> {
         Ok(freshness(page.meta.as_ref(), &page.health, &invalidations, policy, now_ms))
     }
 
-    /// Messages in both queues, those in flight included. Zero if SQS does not say.
-    async fn queued(&self) -> u64 {
+    /// Messages in both queues, those in flight included. None if SQS does not say.
+    async fn queued(&self) -> Option<u64> {
         let mut messages = 0;
         for url in [&self.target.stack.queue, &self.target.stack.low_priority_queue] {
             let attributes = self.target.clients.sqs.get_queue_attributes().queue_url(url);
-            let attributes = attributes.attribute_names(QueueAttributeName::All).send().await;
-            let attributes = attributes.ok().and_then(|answer| answer.attributes).unwrap_or_default();
+            let attributes = attributes.attribute_names(QueueAttributeName::All).send().await.ok()?.attributes?;
             for name in [
                 QueueAttributeName::ApproximateNumberOfMessages,
                 QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
                 QueueAttributeName::ApproximateNumberOfMessagesDelayed,
             ] {
-                messages += attributes.get(&name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+                messages += attributes.get(&name)?.parse::<u64>().ok()?;
             }
         }
-        messages
+        Some(messages)
     }
 }

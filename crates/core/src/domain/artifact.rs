@@ -88,6 +88,19 @@ pub fn object_key(page: &PageKey, version: &Version) -> String {
     format!("{}/{}/{version}", page.tenant(), page.hash())
 }
 
+/// The key of a body that the publish gate refused. No tenant's name begins with an underscore, so
+/// no page's object and no sweep is below this prefix; the bucket deletes what is there after
+/// [`QUARANTINE_DAYS`].
+pub fn quarantine_key(page: &PageKey, version: &Version) -> String {
+    format!("{QUARANTINE}{}", object_key(page, version))
+}
+
+/// What keys of refused bodies begin with.
+pub const QUARANTINE: &str = "_quarantine/";
+
+/// For how long a refused body is kept: the template's rule for the bucket.
+pub const QUARANTINE_DAYS: u64 = 7;
+
 /// Why a row's body may not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointerError {

@@ -100,6 +100,9 @@ mod tests {
             request_hash: Digest::of(b"request").to_string(),
             status,
             result_s3_key: None,
+            result_version: None,
+            result_etag: None,
+            result_bypass: false,
             ttl: Some(NOW / 1000 + 1000),
             owner: Some("other".into()),
             claim_expires_ms: Some(NOW),
@@ -107,6 +110,7 @@ mod tests {
             stale_answers: 0,
             error_class: None,
             rejected_at_ms: None,
+            reject_reason: None,
             events: Vec::new(),
         }
     }

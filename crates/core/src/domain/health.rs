@@ -21,6 +21,19 @@ pub struct Health {
     pub path_hard_ms: Option<u64>,
     /// The last of the failures, until a success.
     pub last_failure: Option<LastFailure>,
+    /// The last render that the publish gate refused for its body. Stays after a success. Boxed: every
+    /// read of a page carries it along, and hardly one has it.
+    pub refused: Option<Box<RefusedRender>>,
+}
+
+/// A render that the publish gate refused for its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedRender {
+    /// Why, for people.
+    pub reason: String,
+    pub at_ms: u64,
+    /// Where its body is. None if it could not be uploaded.
+    pub s3_key: Option<String>,
 }
 
 /// Why an attempt failed, and when.
@@ -102,6 +115,7 @@ mod tests {
                 path_hard_ms: Some(3),
                 next_attempt_ms: None,
                 last_failure: None,
+                refused: None,
             };
             let after = before.clone().after_failure(now_ms, None, jitter);
             prop_assert!(after.next_attempt_ms.unwrap() > now_ms || now_ms > u64::MAX - 5_000);

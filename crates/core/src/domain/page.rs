@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde_json::{Value, json};
+
 use crate::domain::bypass::Bypass;
 use crate::domain::digest::Digest;
 use crate::domain::outcome::ErrorClass;
-use crate::domain::request_events::Event;
+use crate::domain::request_events::{Event, Stage};
 use crate::domain::seconds;
 use crate::domain::tag::Tag;
 use crate::domain::validators::Validators;
@@ -47,6 +49,11 @@ pub struct Meta {
     /// The moment just before the render began to read its source, or an earlier one where the
     /// clock could not be trusted. Absent on a foreign row.
     pub source_ms: Option<u64>,
+    /// The newest sent time, by the queue's clock, of the messages that had been received when the
+    /// render of this version or of one before it began. The version shows every change before it.
+    /// Only for the state of requests without a record: coverage compares `source_ms`, for a
+    /// message that was not received yet may have been sent before one that was.
+    pub newest_sent_ms: Option<u64>,
     /// When the content last changed, in seconds: Last-Modified.
     pub modified_at: Option<u64>,
     /// HTTP status of the page.
@@ -241,6 +248,12 @@ pub struct ReqRow {
     pub status: ReqStatus,
     /// Object key of the resulting body.
     pub result_s3_key: Option<String>,
+    /// The version that completed it. Absent on a foreign row, or if a foreign version covers it.
+    pub result_version: Option<Version>,
+    /// That version's ETag, quotes included.
+    pub result_etag: Option<String>,
+    /// That version has no body: the origin answers each reader.
+    pub result_bypass: bool,
     /// When the row may be deleted, in seconds. Past it, the record counts as absent.
     pub ttl: Option<u64>,
     /// The claim's token. Absent on a foreign row.
@@ -255,12 +268,10 @@ pub struct ReqRow {
     pub error_class: Option<ErrorClass>,
     /// When it was sent to the dead-letter queue.
     pub rejected_at_ms: Option<u64>,
+    /// The word with which it was sent there.
+    pub reject_reason: Option<String>,
     pub events: Vec<Event>,
 }
-
-/// The state of a request without a row: it is in the queue, or was covered at its first delivery
-/// by another request's render.
-pub const NO_RECORD: &str = "no_record";
 
 impl ReqRow {
     /// Whether the record is within its ttl. DynamoDB may delete it much later.
@@ -269,14 +280,33 @@ impl ReqRow {
     }
 
     /// The request's state as the CLI and the HTTP trigger report it: `started`, `completed`,
-    /// `failed` (and retried) or `rejected` (in the dead-letter queue).
+    /// `bypassed` (completed without a body), `failed` (and retried) or `rejected` (in the
+    /// dead-letter queue).
     pub fn state(&self) -> &'static str {
         match (self.status, self.rejected_at_ms) {
+            (ReqStatus::Completed, _) if self.is_bypassed() => "bypassed",
             (ReqStatus::Completed, _) => "completed",
             (ReqStatus::Started | ReqStatus::Failed, Some(_)) => "rejected",
             (ReqStatus::Started, None) => "started",
             (ReqStatus::Failed, None) => "failed",
         }
+    }
+
+    /// Of a record from before `result_bypass` was kept, its last event says it.
+    fn is_bypassed(&self) -> bool {
+        self.result_bypass || self.events.last().and_then(Event::stage) == Some(Stage::Bypassed)
+    }
+
+    /// What completed the request, or why it was rejected: fields of a JSON object, null where the
+    /// record does not have them. A bypass has no object.
+    pub fn result(&self) -> Value {
+        let state = self.state();
+        json!({
+            "version": self.result_version.map(|version| version.to_string()),
+            "etag": self.result_etag,
+            "s3_key": self.result_s3_key.as_ref().filter(|_| state == "completed"),
+            "reason": self.reject_reason.as_ref().filter(|_| state == "rejected"),
+        })
     }
 }
 
@@ -319,6 +349,9 @@ mod tests {
             request_hash: String::new(),
             status: ReqStatus::Completed,
             result_s3_key: None,
+            result_version: None,
+            result_etag: None,
+            result_bypass: false,
             ttl,
             owner: None,
             claim_expires_ms: None,
@@ -326,6 +359,7 @@ mod tests {
             stale_answers: 0,
             error_class: None,
             rejected_at_ms: None,
+            reject_reason: None,
             events: Vec::new(),
         };
         assert!(row(Some(101)).counts(100_999));

@@ -139,6 +139,15 @@ impl GateError {
             | GateError::MarkerMissing => ErrorClass::Gate,
         }
     }
+
+    /// Whether a rule about the body refused it, so that it helps to look at it. All of them come
+    /// after the rules about sharing: what belongs to one reader is never refused with these.
+    pub fn is_about_body(&self) -> bool {
+        match self {
+            GateError::TooSmall { .. } | GateError::Shrunk { .. } | GateError::MarkerMissing => true,
+            GateError::Status { .. } | GateError::Empty | GateError::Truncated { .. } | GateError::Headers(_) => false,
+        }
+    }
 }
 
 /// What a status alone says.

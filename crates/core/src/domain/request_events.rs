@@ -115,6 +115,15 @@ pub fn next_attempt(events: &[Event]) -> u32 {
     u32::try_from(last).unwrap_or(u32::MAX).saturating_add(1)
 }
 
+/// The number of the attempt that an event belongs to which no claim led to: the last attempt, or
+/// the next one if that is past the stage. An event before the last would be missed by a reader who
+/// has seen the last.
+pub fn attempt_of(events: &[Event], stage: Stage) -> u32 {
+    let last = next_attempt(events).saturating_sub(1).max(1);
+    let is_past = events.last().is_some_and(|event| event.seq > Event::new(last, stage, 0).seq);
+    if is_past { last.saturating_add(1) } else { last }
+}
+
 /// Adds an event unless one with its number is there, so that a write which is repeated adds
 /// nothing. Keeps the order.
 pub fn record(events: &mut Vec<Event>, event: Event) {
@@ -154,6 +163,34 @@ mod tests {
         record(&mut events, Event::new(1, Stage::Claimed, 0));
         record(&mut events, Event::new(1, Stage::GivenBack, 1));
         assert_eq!(next_attempt(&events), 2);
+    }
+
+    #[test]
+    fn event_without_a_claim_is_never_before_the_last() {
+        let log = |stages: &[(u32, Stage)]| {
+            let mut events = Vec::new();
+            for (attempt, stage) in stages {
+                record(&mut events, Event::new(*attempt, *stage, 0));
+            }
+            events
+        };
+        for (events, stage, attempt) in [
+            (log(&[]), Stage::Rejected, 1),
+            (log(&[(2, Stage::Claimed)]), Stage::Covered, 2),
+            (log(&[(1, Stage::Claimed), (2, Stage::Failed)]), Stage::Covered, 3),
+            (log(&[(1, Stage::GivenBack)]), Stage::Covered, 2),
+            (log(&[(1, Stage::GivenBack)]), Stage::Rejected, 1),
+            (log(&[(3, Stage::Rejected)]), Stage::Covered, 4),
+            // A repeated write adds nothing.
+            (log(&[(3, Stage::Rejected)]), Stage::Rejected, 3),
+        ] {
+            assert_eq!(attempt_of(&events, stage), attempt, "{events:?} {stage:?}");
+            let seen = events.last().map_or(0, |event| event.seq);
+            let is_new = !events.iter().any(|event| event.stage() == Some(stage));
+            let mut events = events;
+            record(&mut events, Event::new(attempt, stage, 0));
+            assert_eq!(after(&events, seen).len(), usize::from(is_new), "{events:?}");
+        }
     }
 
     #[test]

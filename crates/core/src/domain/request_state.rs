@@ -3,6 +3,13 @@
 //! A request has no record before its first delivery, and never gets one if it ends there: another
 //! request's version covers it, or the page is pinned. META and HEALTH then hold its end, and LOCK,
 //! the pauses and the queues say what it waits for.
+//!
+//! A request of a batch that another one led is acknowledged with that one's commit, however short
+//! before the render it was sent. Coverage could not decide that later, so META has the newest sent
+//! time of the messages that had been received when its render began. The sender's clock and the
+//! queue's differ by less than epsilon: a request that seems to be sent so little later may have been
+//! in hand. If not, it is rendered as soon as its order is known, or is still in a queue: it counts
+//! as done if by then the queues are known to be empty.
 
 use everfresh_enqueue::Reason;
 use serde_json::{Value, json};
@@ -30,8 +37,8 @@ pub struct Situation<'a> {
     pub policy: &'a Policy,
     /// Regeneration of the tenant is paused.
     pub paused: bool,
-    /// Messages in the queues, those in flight included.
-    pub queued: u64,
+    /// Messages in the queues, those in flight included. None if they cannot be counted.
+    pub queued: Option<u64>,
     pub now_ms: u64,
 }
 
@@ -123,21 +130,29 @@ impl Waiting {
 }
 
 /// In the order of the worker's plan: coverage, pin, then what keeps the page from being rendered.
+/// Before them the batches of which no message comes back.
 pub fn request_state(situation: &Situation<'_>) -> RequestState {
     let Situation { reason, sent_ms, meta, freshness, policy, now_ms, .. } = *situation;
-    let covered = coverage(&CoverageQuery { reason, sent_ms }, meta, freshness, policy, now_ms);
-    let too_close_until_ms = match covered {
-        Coverage::Covered => {
-            let version = meta.and_then(|meta| meta.version);
-            return match meta.and_then(|meta| meta.bypass) {
-                Some(_) => RequestState::Bypassed { version },
-                None => RequestState::Completed { version },
-            };
+    let done = |meta: Option<&Meta>| {
+        let version = meta.and_then(|meta| meta.version);
+        match meta.and_then(|meta| meta.bypass) {
+            Some(_) => RequestState::Bypassed { version },
+            None => RequestState::Completed { version },
         }
-        // After that moment it has been rendered, or was covered in the batch of that render.
-        Coverage::TooClose { until_ms } => Some(until_ms).filter(|until_ms| *until_ms > now_ms),
+    };
+    let newest_sent_ms = meta.and_then(|meta| meta.newest_sent_ms);
+    if newest_sent_ms >= Some(sent_ms) {
+        return done(meta);
+    }
+    let may_have_been_in_hand = newest_sent_ms.map(|at_ms| at_ms.saturating_add(policy.epsilon_ms)) >= Some(sent_ms);
+    let too_close_until_ms = match coverage(&CoverageQuery { reason, sent_ms }, meta, freshness, policy, now_ms) {
+        Coverage::Covered => return done(meta),
+        Coverage::TooClose { until_ms } => Some(until_ms),
         Coverage::NotCovered => None,
     };
+    let rendered_by_ms = sent_ms.saturating_add(policy.epsilon_ms.saturating_mul(3));
+    let in_doubt_until_ms = Some(rendered_by_ms).filter(|until_ms| may_have_been_in_hand && *until_ms > now_ms);
+    let too_close_until_ms = too_close_until_ms.max(in_doubt_until_ms);
     if ended_by_pin(situation) {
         return RequestState::Pinned;
     }
@@ -150,8 +165,10 @@ pub fn request_state(situation: &Situation<'_>) -> RequestState {
         Waiting::Cooldown { until_ms }
     } else if let Some(lock) = lock {
         Waiting::Leased { until_ms: seconds::to_ms(lock.lease_expires_at) }
-    } else if situation.queued > 0 {
-        Waiting::Queued { messages: situation.queued }
+    } else if let Some(messages @ 1..) = situation.queued {
+        Waiting::Queued { messages }
+    } else if may_have_been_in_hand && situation.queued == Some(0) {
+        return done(meta);
     } else {
         return RequestState::Unknown;
     };

@@ -24,7 +24,7 @@ fn idle(health: &Health) -> Situation<'_> {
         freshness: Freshness::Missing,
         policy: &POLICY,
         paused: false,
-        queued: 0,
+        queued: Some(0),
         now_ms: NOW_MS,
     }
 }
@@ -46,6 +46,43 @@ fn render_surely_after_the_sending_completes_the_request() {
     }
     let foreign = Meta { source_ms: None, ..rendered_at(0) };
     assert_eq!(request_state(&Situation { meta: Some(&foreign), ..idle(&health) }), RequestState::Unknown);
+}
+
+#[test]
+fn request_sent_before_a_message_of_the_render_is_completed() {
+    let health = Health::default();
+    let completed = RequestState::Completed { version: None };
+    // The render began a moment after the sending: coverage cannot tell their order.
+    let base = rendered_at(SENT_MS + 10);
+    for (newest_sent_ms, state) in [
+        (Some(SENT_MS), completed),
+        (Some(SENT_MS + 5), completed),
+        // The sender's clock may have been ahead of the queue's.
+        (Some(SENT_MS - EPSILON_MS), completed),
+        (Some(SENT_MS - EPSILON_MS - 1), RequestState::Unknown),
+        // A foreign writer dropped it, or an older Everfresh wrote the row.
+        (None, RequestState::Unknown),
+    ] {
+        let meta = Meta { newest_sent_ms, ..base.clone() };
+        assert_eq!(request_state(&Situation { meta: Some(&meta), ..idle(&health) }), state, "{newest_sent_ms:?}");
+    }
+    // As long as its own render may be still to come, it waits.
+    let meta = Meta { newest_sent_ms: Some(SENT_MS - 1), ..base.clone() };
+    let until_ms = SENT_MS + 3 * EPSILON_MS;
+    let early = Situation { meta: Some(&meta), now_ms: until_ms - 1, ..idle(&health) };
+    assert_eq!(request_state(&early), RequestState::Waiting { why: Waiting::TooClose { until_ms } });
+    let queued = Situation { meta: Some(&meta), queued: Some(2), ..idle(&health) };
+    assert_eq!(request_state(&queued), RequestState::Waiting { why: Waiting::Queued { messages: 2 } });
+    let uncounted = Situation { meta: Some(&meta), queued: None, ..idle(&health) };
+    assert_eq!(request_state(&uncounted), RequestState::Unknown);
+    let bypass = Some(Bypass { reason: BypassReason::SetCookie, check_at_ms: 0, check_after_s: 0 });
+    let meta = Meta { newest_sent_ms: Some(SENT_MS), bypass, ..base.clone() };
+    let bypassed = RequestState::Bypassed { version: None };
+    assert_eq!(request_state(&Situation { meta: Some(&meta), ..idle(&health) }), bypassed);
+    // Pinned afterwards: the change is shown all the same.
+    let pinned = Health { pinned_at_ms: Some(NOW_MS), ..Health::default() };
+    let meta = Meta { newest_sent_ms: Some(SENT_MS), ..base };
+    assert_eq!(request_state(&Situation { meta: Some(&meta), ..idle(&pinned) }), completed);
 }
 
 #[test]
@@ -102,11 +139,11 @@ fn waiting_request_has_its_first_reason() {
     let close = rendered_at(SENT_MS + 1);
     let early = Situation { meta: Some(&close), now_ms: SENT_MS + 10, ..base };
     for (situation, why) in [
-        (Situation { paused: true, queued: 3, ..early }, Waiting::TooClose { until_ms: SENT_MS + EPSILON_MS }),
+        (Situation { paused: true, queued: Some(3), ..early }, Waiting::TooClose { until_ms: SENT_MS + EPSILON_MS }),
         (Situation { paused: true, health: &cooling, lock: Some(&held), ..base }, Waiting::Paused),
         (Situation { health: &cooling, lock: Some(&held), ..base }, Waiting::Cooldown { until_ms: NOW_MS + 1 }),
-        (Situation { lock: Some(&held), queued: 3, ..base }, Waiting::Leased { until_ms: NOW_MS + 5_000 }),
-        (Situation { lock: Some(&expired), queued: 3, ..base }, Waiting::Queued { messages: 3 }),
+        (Situation { lock: Some(&held), queued: Some(3), ..base }, Waiting::Leased { until_ms: NOW_MS + 5_000 }),
+        (Situation { lock: Some(&expired), queued: Some(3), ..base }, Waiting::Queued { messages: 3 }),
     ] {
         assert_eq!(request_state(&situation), RequestState::Waiting { why });
     }

@@ -159,7 +159,7 @@ impl Ledger {
                     if known.is_some() {
                         reached(Branch::ClaimTakeoverRefused);
                     }
-                    known = row;
+                    known = row.map(|row| *row);
                 }
                 Ok(Written::Conflict) => {
                     reached(Branch::ClaimConflict);
@@ -213,7 +213,7 @@ impl Ledger {
             Write::Applied => Ok(Written::Mine),
             Write::ConditionFailed(item) => {
                 let row = item.as_ref().map(rows::req).transpose().map_err(in_row(doing))?;
-                Ok(Written::Other(row))
+                Ok(Written::Other(row.map(Box::new)))
             }
             // Another delivery of the request commits at this moment.
             Write::Conflict(_) => Ok(Written::Conflict),
@@ -256,7 +256,7 @@ pub(super) fn given_back_values(claim: &Claim) -> HashMap<String, AttributeValue
 enum Written {
     Mine,
     /// Another attempt's record; none if it was deleted between write and response.
-    Other(Option<ReqRow>),
+    Other(Option<Box<ReqRow>>),
     /// A transaction holds the record.
     Conflict,
 }

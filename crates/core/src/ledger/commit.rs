@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use super::acquire::Renewal;
 use super::errors::{Cancelled, LedgerError, Reason};
 use super::expressions::{
-    ABSENT, CLAIM_MINE, CLEAR_FAILURES, COMPLETE, COUNT_WITHDRAWAL, LEASE_HELD, PK, SK, WITHDRAWALS_LEFT, name,
+    ABSENT, CLAIM_MINE, CLEAR_FAILURES, COUNT_WITHDRAWAL, LEASE_HELD, PK, SK, WITHDRAWALS_LEFT, complete, name,
 };
 use super::meta_condition::Seen;
 use super::rows::{self, Item, n, s};
@@ -239,16 +239,18 @@ impl Ledger {
             (None, false) => Stage::Committed,
         };
         claim.note(&mut events, stage, self.now_ms());
-        let update = self
-            .update(&claim.pk, &claim.sk, COMPLETE)
+        let (result, values) = rows::result_of(&publication.meta);
+        let mut update = self
+            .update(&claim.pk, &claim.sk, complete(result))
             .condition_expression(CLAIM_MINE)
             .expression_attribute_names("#owner", name::OWNER)
             .expression_attribute_names("#status", name::STATUS)
             .expression_attribute_values(":owner", s(&claim.owner))
             .expression_attribute_values(":started", s(ReqStatus::Started.as_str()))
-            .expression_attribute_values(":completed", s(ReqStatus::Completed.as_str()))
-            .expression_attribute_values(":key", s(&publication.meta.s3_key))
             .expression_attribute_values(":events", rows::events(&events));
+        for (name, value) in values {
+            update = update.expression_attribute_values(name, value);
+        }
         update_operation(update)
     }
 

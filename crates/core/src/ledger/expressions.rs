@@ -2,6 +2,8 @@
 //! reason. The only other expression is the update of META, which `commit.rs` builds from the
 //! attributes in `rows.rs`.
 
+use crate::domain::health::RefusedRender;
+
 pub(crate) const PK: &str = "pk";
 pub(crate) const SK: &str = "sk";
 
@@ -22,6 +24,7 @@ pub(crate) mod name {
     pub(crate) const SCHEMA: &str = "schema";
     pub(crate) const VERSION: &str = "version";
     pub(crate) const SOURCE_MS: &str = "source_ms";
+    pub(crate) const NEWEST_SENT_MS: &str = "newest_sent_ms";
     pub(crate) const MODIFIED_AT: &str = "modified_at";
     pub(crate) const HEADERS: &str = "headers";
     pub(crate) const BODY_DIGEST: &str = "body_digest";
@@ -51,6 +54,10 @@ pub(crate) mod name {
     pub(crate) const STALE_ANSWERS: &str = "stale_answers";
     pub(crate) const ERROR_CLASS: &str = "error_class";
     pub(crate) const REJECTED_AT_MS: &str = "rejected_at_ms";
+    pub(crate) const REJECT_REASON: &str = "reject_reason";
+    pub(crate) const RESULT_VERSION: &str = "result_version";
+    pub(crate) const RESULT_ETAG: &str = "result_etag";
+    pub(crate) const RESULT_BYPASS: &str = "result_bypass";
     pub(crate) const EVENTS: &str = "events";
     pub(crate) const SEQ: &str = "seq";
     pub(crate) const AT_MS: &str = "at_ms";
@@ -62,6 +69,9 @@ pub(crate) mod name {
     pub(crate) const PATH_WATERMARK_MS: &str = "path_watermark_ms";
 
     pub(crate) const FAILED_AT_MS: &str = "failed_at_ms";
+    pub(crate) const REFUSED_REASON: &str = "refused_reason";
+    pub(crate) const REFUSED_AT_MS: &str = "refused_at_ms";
+    pub(crate) const REFUSED_S3_KEY: &str = "refused_s3_key";
 
     pub(crate) const PATH_HARD_MS: &str = "path_hard_ms";
 
@@ -170,19 +180,35 @@ pub(crate) const WATERMARK_RISES: &str = "attribute_not_exists(watermark_ms) OR 
 pub(crate) const PATH_WATERMARK_STAYS: &str = "attribute_not_exists(path_watermark_ms) OR path_watermark_ms <= :at";
 
 /// Keeps the time of the first rejection: a redriven message is sent after it.
-pub(crate) const RECORD_REJECTION: &str = "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now), events = :events";
+pub(crate) const RECORD_REJECTION: &str =
+    "SET rejected_at_ms = if_not_exists(rejected_at_ms, :now), reject_reason = :reason, events = :events";
 
 /// Another request's version covers this one. Without an owner, so that a late worker does not take
 /// this for its own commit.
-pub(crate) const COMPLETE_COVERED: &str =
-    "SET #status = :completed, result_s3_key = :key, events = :events REMOVE #owner";
+pub(crate) fn complete_covered(result: RecordedResult) -> String {
+    format!("{} REMOVE #owner", complete(result))
+}
 
 pub(crate) const PROLONG: &str = "SET lease_expires_at = :until, #ttl = :ttl";
 
-/// The request is completed. Its owner stays: it identifies the commit when the response is lost.
-pub(crate) const COMPLETE: &str = "SET #status = :completed, result_s3_key = :key, events = :events";
+/// What of the covering version there is to record. An absent value is omitted, never NULL.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordedResult {
+    pub(crate) has_version: bool,
+    pub(crate) has_etag: bool,
+    pub(crate) is_bypass: bool,
+}
 
-/// A success ends the cooldown. Pin and watermark stay.
+/// The request is completed. Its owner stays: it identifies the commit when the response is lost.
+/// Version and ETag are recorded, because META will have moved on when the producer asks.
+pub(crate) fn complete(result: RecordedResult) -> String {
+    let version = if result.has_version { ", result_version = :version" } else { "" };
+    let etag = if result.has_etag { ", result_etag = :etag" } else { "" };
+    let bypass = if result.is_bypass { ", result_bypass = :bypass" } else { "" };
+    format!("SET #status = :completed, result_s3_key = :key{version}{etag}{bypass}, events = :events")
+}
+
+/// A success ends the cooldown. Pin, watermark and the refused render stay.
 pub(crate) const CLEAR_FAILURES: &str = "REMOVE failures, next_attempt_ms, failed_at_ms, error_class, #ttl";
 
 /// One more page that the origin took down.
@@ -200,12 +226,19 @@ pub(crate) const ALLOW_WITHDRAWALS: &str = "SET allowed = :most, #ttl = :ttl";
 /// The attempt failed; the next delivery may take the record over.
 pub(crate) const FAIL: &str = "SET #status = :failed, error_class = :class, events = :events";
 
-pub(crate) const COOL_DOWN: &str =
-    "SET failures = :failures, next_attempt_ms = :next, error_class = :class, failed_at_ms = :now";
-
-/// As [`COOL_DOWN`], for a page that does not exist: invented addresses leave nothing behind.
-pub(crate) const COOL_DOWN_FOR_A_WHILE: &str =
-    "SET failures = :failures, next_attempt_ms = :next, error_class = :class, failed_at_ms = :now, #ttl = :ttl";
+/// With a ttl for a page that does not exist: invented addresses leave nothing behind. The key of a
+/// refused body is replaced also by none: reason and body belong together.
+pub(crate) fn cool_down(for_a_while: bool, refused: Option<&RefusedRender>) -> String {
+    let ttl = if for_a_while { ", #ttl = :ttl" } else { "" };
+    let (set, remove) = match refused.map(|refused| refused.s3_key.is_some()) {
+        None => ("", ""),
+        Some(true) => (", refused_reason = :reason, refused_at_ms = :refused_at, refused_s3_key = :key", ""),
+        Some(false) => (", refused_reason = :reason, refused_at_ms = :refused_at", " REMOVE refused_s3_key"),
+    };
+    format!(
+        "SET failures = :failures, next_attempt_ms = :next, error_class = :class, failed_at_ms = :now{ttl}{set}{remove}"
+    )
+}
 
 /// An operator ends the cooldown. The count of failures stays until a success.
 pub(crate) const END_COOLDOWN: &str = "REMOVE next_attempt_ms";

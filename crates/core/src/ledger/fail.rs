@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use super::claim::given_back_values;
 use super::commit::Rights;
 use super::errors::{LedgerError, Reason};
-use super::expressions::{CLAIM_MINE, COOL_DOWN, COOL_DOWN_FOR_A_WHILE, FAIL, GIVE_BACK, LEASE_MINE, name};
+use super::expressions::{CLAIM_MINE, FAIL, GIVE_BACK, LEASE_MINE, cool_down, name};
 use super::rows::{self, n, s};
 use super::transaction::{Transaction, delete_operation, update_operation};
 use super::{Claim, Ledger};
@@ -119,13 +119,18 @@ impl Ledger {
         ttl: Option<u64>,
     ) -> Result<TransactWriteItem, LedgerError> {
         let pk = self.pk(page);
-        let update = match ttl {
-            None => self.update(&pk, HEALTH, COOL_DOWN),
-            Some(ttl) => self
-                .update(&pk, HEALTH, COOL_DOWN_FOR_A_WHILE)
-                .expression_attribute_names("#ttl", name::TTL)
-                .expression_attribute_values(":ttl", n(ttl)),
-        };
+        let mut update = self.update(&pk, HEALTH, cool_down(ttl.is_some(), health.refused.as_deref()));
+        if let Some(ttl) = ttl {
+            update = update.expression_attribute_names("#ttl", name::TTL).expression_attribute_values(":ttl", n(ttl));
+        }
+        if let Some(refused) = &health.refused {
+            update = update
+                .expression_attribute_values(":reason", s(&refused.reason))
+                .expression_attribute_values(":refused_at", n(refused.at_ms));
+            if let Some(key) = &refused.s3_key {
+                update = update.expression_attribute_values(":key", s(key));
+            }
+        }
         let update = update
             .expression_attribute_values(":failures", n(u64::from(health.failures)))
             .expression_attribute_values(":next", n(health.next_attempt_ms.unwrap_or_default()))

@@ -207,6 +207,8 @@ fn rolled_back(meta: Meta, kept: VersionRow, now_ms: u64) -> Meta {
         generated_at: seconds::floor(now_ms),
         etag: kept.etag,
         source_ms: kept.source_ms,
+        // Of the version that is rolled back: its changes are no longer shown.
+        newest_sent_ms: None,
         modified_at: Some(seconds::floor(now_ms)),
         status: Some(kept.status),
         headers: kept.headers,

@@ -91,15 +91,24 @@ impl Ledger {
     }
 
     /// Deletes META and HEALTH of a page that has expired, on condition that META is still this
-    /// version, that nothing of it is pending, and that the page was not pinned. Returns whether
-    /// they were deleted.
-    pub async fn expire_page(&self, lease: &PartitionLease, version: &Version) -> Result<bool, LedgerError> {
+    /// version, that nothing of it is pending, and that the page was not pinned. Rows of kept
+    /// versions go with them, as many as one transaction takes: with raw keys no sweep would find
+    /// them without META. Returns whether they were deleted.
+    pub async fn expire_page(
+        &self,
+        lease: &PartitionLease,
+        version: &Version,
+        kept: &[Version],
+    ) -> Result<bool, LedgerError> {
         let meta = self
             .delete(&lease.pk, META, META_IS_EXPIRED)
             .expression_attribute_names("#version", name::VERSION)
             .expression_attribute_values(":version", s(version.to_string()));
         let health = self.delete(&lease.pk, HEALTH, NOT_PINNED);
-        let operations = vec![self.still_leased(lease)?, delete_operation(meta)?, delete_operation(health)?];
+        let mut operations = vec![self.still_leased(lease)?, delete_operation(meta)?, delete_operation(health)?];
+        for version in kept.iter().take(ROWS_AT_ONCE) {
+            operations.push(self.delete_version(lease, version)?);
+        }
         let done = self.transact_if("deleting META and HEALTH of an expired page", operations).await?;
         Ok(matches!(done, Transaction::Applied))
     }
@@ -109,11 +118,7 @@ impl Ledger {
         for some in versions.chunks(ROWS_AT_ONCE) {
             let mut operations = vec![self.still_leased(lease)?];
             for version in some {
-                let delete = aws_sdk_dynamodb::types::Delete::builder()
-                    .table_name(&self.table)
-                    .key(PK, s(&lease.pk))
-                    .key(SK, s(version.sk()));
-                operations.push(delete_operation(delete)?);
+                operations.push(self.delete_version(lease, version)?);
             }
             let done = self.transact_if("deleting kept versions", operations).await?;
             if matches!(done, Transaction::ConditionsFailed(_)) {
@@ -121,6 +126,14 @@ impl Ledger {
             }
         }
         Ok(true)
+    }
+
+    fn delete_version(&self, lease: &PartitionLease, version: &Version) -> Result<TransactWriteItem, LedgerError> {
+        let delete = aws_sdk_dynamodb::types::Delete::builder()
+            .table_name(&self.table)
+            .key(PK, s(&lease.pk))
+            .key(SK, s(version.sk()));
+        delete_operation(delete)
     }
 
     fn still_leased(&self, lease: &PartitionLease) -> Result<TransactWriteItem, LedgerError> {

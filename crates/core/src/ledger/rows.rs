@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::expressions::name;
+use super::expressions::{RecordedResult, name};
 use crate::domain::bypass::{Bypass, BypassReason};
 use crate::domain::digest::Digest;
-use crate::domain::health::{Health, LastFailure};
+use crate::domain::health::{Health, LastFailure, RefusedRender};
 use crate::domain::invalidations::Watermark;
 use crate::domain::outcome::ErrorClass;
 use crate::domain::page::{LockRow, Meta, PendingNotification, ReqRow, ReqStatus, VersionRow};
@@ -142,6 +142,8 @@ pub(crate) fn meta(item: &Item) -> Result<Meta, RowError> {
         ttl: row.number(name::TTL)?,
         version: row.parsed(name::VERSION, |text| text.parse().ok())?,
         source_ms: row.number(name::SOURCE_MS)?,
+        // Only for the state of requests.
+        newest_sent_ms: row.number(name::NEWEST_SENT_MS).ok().flatten(),
         modified_at: row.number(name::MODIFIED_AT)?,
         status: row.maybe(name::STATUS, |value| value.as_n().ok()?.parse().ok())?,
         headers: row.list(name::HEADERS, header)?,
@@ -235,6 +237,7 @@ pub(crate) fn meta_attributes(meta: &Meta) -> Vec<(&'static str, Option<Attribut
         (name::TTL, meta.ttl.map(n)),
         (name::VERSION, meta.version.map(|version| s(version.to_string()))),
         (name::SOURCE_MS, meta.source_ms.map(n)),
+        (name::NEWEST_SENT_MS, meta.newest_sent_ms.map(n)),
         (name::MODIFIED_AT, meta.modified_at.map(n)),
         (name::STATUS, meta.status.map(|status| n(u64::from(status)))),
         (name::HEADERS, list(meta.headers.iter().map(|(name, value)| s(format!("{name}: {value}"))).collect())),
@@ -284,7 +287,15 @@ pub(crate) fn health(item: &Item) -> Result<Health, RowError> {
         path_watermark_ms: row.number(name::PATH_WATERMARK_MS)?,
         path_hard_ms: row.number(name::PATH_HARD_MS)?,
         last_failure: last_failure(&row)?,
+        refused: refused(&row),
     })
+}
+
+/// Only shown: if it cannot be read, the page is none the worse for it.
+fn refused(row: &Reader<'_>) -> Option<Box<RefusedRender>> {
+    let (reason, at_ms) = (row.text(name::REFUSED_REASON).ok()??, row.number(name::REFUSED_AT_MS).ok()??);
+    let s3_key = row.text(name::REFUSED_S3_KEY).ok().flatten();
+    Some(Box::new(RefusedRender { reason, at_ms, s3_key }))
 }
 
 /// Of a class that this version does not know: none.
@@ -300,6 +311,10 @@ pub(crate) fn req(item: &Item) -> Result<ReqRow, RowError> {
         request_hash: row.needed(name::REQUEST_HASH, row.text(name::REQUEST_HASH)?)?,
         status: row.needed(name::STATUS, row.parsed(name::STATUS, ReqStatus::parse)?)?,
         result_s3_key: row.text(name::RESULT_S3_KEY)?,
+        // These and the reason are only shown: what cannot be read is none.
+        result_version: row.parsed(name::RESULT_VERSION, |text| text.parse().ok()).ok().flatten(),
+        result_etag: row.text(name::RESULT_ETAG).ok().flatten(),
+        result_bypass: row.flag(name::RESULT_BYPASS).unwrap_or(false),
         ttl: row.number(name::TTL)?,
         owner: row.text(name::OWNER)?,
         claim_expires_ms: row.number(name::CLAIM_EXPIRES_MS)?,
@@ -308,8 +323,21 @@ pub(crate) fn req(item: &Item) -> Result<ReqRow, RowError> {
         // A class of a newer version does not make the record unreadable: it counts as retryable.
         error_class: row.text(name::ERROR_CLASS)?.and_then(|word| ErrorClass::parse(&word)),
         rejected_at_ms: row.number(name::REJECTED_AT_MS)?,
+        reject_reason: row.text(name::REJECT_REASON).ok().flatten(),
         events: row.list(name::EVENTS, event)?,
     })
+}
+
+/// What of this version is recorded with the requests that it completes, and the values of
+/// [`super::expressions::complete`].
+pub(crate) fn result_of(meta: &Meta) -> (RecordedResult, Vec<(&'static str, AttributeValue)>) {
+    let version = meta.version.map(|version| (":version", s(version.to_string())));
+    let etag = meta.etag.as_ref().map(|etag| (":etag", s(etag)));
+    let bypass = meta.bypass.map(|_| (":bypass", AttributeValue::Bool(true)));
+    let recorded =
+        RecordedResult { has_version: version.is_some(), has_etag: etag.is_some(), is_bypass: bypass.is_some() };
+    let completed = [(":completed", s(ReqStatus::Completed.as_str())), (":key", s(&meta.s3_key))];
+    (recorded, completed.into_iter().chain(version).chain(etag).chain(bypass).collect())
 }
 
 fn event(value: &AttributeValue) -> Option<Event> {

@@ -9,11 +9,12 @@ use super::Ledger;
 use super::claim::unchanged_values;
 use super::conditional::Write;
 use super::errors::{LedgerError, unavailable};
-use super::expressions::{ABSENT, COMPLETE_COVERED, PK, RECORD_REJECTION, SK, claim_unchanged, name};
+use super::expressions::{ABSENT, PK, RECORD_REJECTION, SK, claim_unchanged, complete_covered, name};
 use super::rows::{self, Item, n, s};
 use crate::domain::claim::record_ttl;
 use crate::domain::digest::Digest;
 use crate::domain::keys::req_sk;
+use crate::domain::outcome::RejectReason;
 use crate::domain::page::{ReqRow, ReqStatus};
 use crate::domain::page_key::PageKey;
 use crate::domain::request::{IdempotencyKey, Request};
@@ -59,8 +60,8 @@ impl Ledger {
             let Some(meta) = self.lookup(page).await?.meta.filter(|meta| !meta.tombstone) else {
                 return Ok(Settled::Nothing);
             };
-            let values = [(":completed", s(ReqStatus::Completed.as_str())), (":key", s(meta.s3_key))];
-            if self.update_record(page, key, &row, Stage::Covered, COMPLETE_COVERED, values).await? {
+            let (result, values) = rows::result_of(&meta);
+            if self.update_record(page, key, &row, Stage::Covered, &complete_covered(result), values).await? {
                 return Ok(Settled::Done);
             }
         }
@@ -70,16 +71,22 @@ impl Ledger {
     /// Records that the request goes to the dead-letter queue, so that a redrive from now on resets
     /// the count of attempts, and so that a query of the request shows it. A request that was
     /// completed meanwhile stays completed. `sent_ms` is when the rejected message was sent.
-    pub async fn record_rejection(&self, page: &PageKey, request: &Request, sent_ms: u64) -> Result<(), LedgerError> {
+    pub async fn record_rejection(
+        &self,
+        page: &PageKey,
+        request: &Request,
+        reason: RejectReason,
+        sent_ms: u64,
+    ) -> Result<(), LedgerError> {
         let (key, request_hash) = (&request.key, request.request_hash());
         for _ in 0..ROUNDS {
             let rejected_ms = self.rejected_ms(sent_ms);
             let written = match self.request(page, key).await? {
-                None => self.put_rejection(page, key, request_hash, rejected_ms).await?,
+                None => self.put_rejection(page, key, request_hash, reason, rejected_ms).await?,
                 Some(row) if row.status == ReqStatus::Completed => return Ok(()),
                 Some(row) if row.request_hash != request_hash.to_string() => return Ok(()),
                 Some(row) => {
-                    let values = [(":now", n(rejected_ms))];
+                    let values = [(":now", n(rejected_ms)), (":reason", s(reason.as_str()))];
                     self.update_record(page, key, &row, Stage::Rejected, RECORD_REJECTION, values).await?
                 }
             };
@@ -109,7 +116,7 @@ impl Ledger {
     ) -> Result<bool, LedgerError> {
         let now_ms = self.now_ms();
         let mut events = row.events.clone();
-        let attempt = request_events::next_attempt(&events).saturating_sub(1).max(1);
+        let attempt = request_events::attempt_of(&events, stage);
         request_events::record(&mut events, Event::new(attempt, stage, now_ms));
         let mut values = unchanged_values(row);
         values.insert(":events".to_owned(), rows::events(&events));
@@ -137,6 +144,7 @@ impl Ledger {
         page: &PageKey,
         key: &IdempotencyKey,
         request_hash: Digest,
+        reason: RejectReason,
         rejected_ms: u64,
     ) -> Result<bool, LedgerError> {
         let now_ms = self.now_ms();
@@ -149,6 +157,7 @@ impl Ledger {
             (name::TTL, n(record_ttl(now_ms))),
             (name::ATTEMPTS, n(0u64)),
             (name::REJECTED_AT_MS, n(rejected_ms)),
+            (name::REJECT_REASON, s(reason.as_str())),
             (name::EVENTS, rows::events(&events)),
         ]
         .map(|(name, value)| (name.to_owned(), value))

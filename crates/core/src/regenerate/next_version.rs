@@ -92,6 +92,7 @@ impl Regenerator {
             ttl: None,
             version: Some(version),
             source_ms: Some(answer.source_ms),
+            newest_sent_ms: None,
             modified_at: Some(same.and_then(|meta| meta.modified_at).unwrap_or(generated_at)),
             status: Some(content.status),
             headers: content.headers,
@@ -199,7 +200,8 @@ impl Regenerator {
         };
         let pending_notification = self.pending_notification(job, previous, &meta, audience);
         let shown_since = if unknown { meta.version } else { Meta::shown_since_after(previous, &meta) };
-        let meta = Meta { pending_notification, shown_since, ..meta };
+        let newest_sent_ms = newest_sent_ms(job, previous, &meta);
+        let meta = Meta { pending_notification, shown_since, newest_sent_ms, ..meta };
         let clear_failures = state.health.failures > 0 || state.health.next_attempt_ms.is_some();
         let page = job.resolved.page.logged();
         tracing::debug!(%page, unchanged, "committing {page}");
@@ -222,6 +224,14 @@ impl Regenerator {
         let readable = locate(&meta.s3_key, bucket, &job.tenant.tenant, layout).is_ok();
         readable && !job.missing_objects.contains(&meta.s3_key.as_str())
     }
+}
+
+/// [`Meta::newest_sent_ms`] of `next`. An answer out of a cache may be older than a message in hand,
+/// but never than a change in hand. What the previous version shows, this one shows too: its render
+/// began after the previous commit, or its answer is surely newer or the same.
+fn newest_sent_ms(job: &Job<'_>, previous: Option<&Meta>, next: &Meta) -> Option<u64> {
+    let received_before = Some(job.newest_sent_ms).filter(|sent_ms| next.source_ms >= Some(*sent_ms));
+    received_before.max(job.newest_changed_ms).max(previous.and_then(|meta| meta.newest_sent_ms))
 }
 
 /// Status, headers and digests of what is published.

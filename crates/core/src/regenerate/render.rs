@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::next_version::AnswerInfo;
+use super::quarantine::Refused;
 use super::{Job, PageState, Publication, Regenerator};
 use crate::branches::{Branch, reached};
 use crate::domain::artifact::{Artifact, Rendered};
@@ -101,10 +102,15 @@ impl Regenerator {
         state: &PageState,
         answer: Received,
         info: &AnswerInfo,
-    ) -> Result<(Publication, Option<Artifact>), GateError> {
+    ) -> Result<(Publication, Option<Artifact>), Refused> {
         let page = job.resolved.page.logged();
+        let mut judged = None;
         let (status, verdict) = match answer {
-            Received::Whole(rendered) => (rendered.status, self.gate(job, state).judge(rendered)),
+            Received::Whole(rendered) => {
+                // Its body is shared, not copied.
+                judged = Some(rendered.clone());
+                (rendered.status, self.gate(job, state).judge(rendered))
+            }
             Received::TooLarge(head) => (head.status, self.gate(job, state).judge_too_large(&head)),
             Received::NotModified(rendered) => match self.not_modified(job, state, &rendered, info) {
                 Ok(publication) => return Ok((publication, None)),
@@ -122,7 +128,10 @@ impl Regenerator {
             Verdict::Failure(refusal) => {
                 reached(Branch::GateRefused);
                 tracing::warn!(%page, status, %refusal, "publish gate refused the render of {page}, nothing was published: {refusal}");
-                Err(refusal)
+                Err(match judged {
+                    Some(rendered) => Refused::with_body(refusal, rendered),
+                    None => refusal.into(),
+                })
             }
         }
     }

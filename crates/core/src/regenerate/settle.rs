@@ -10,8 +10,10 @@ use crate::ledger::Settled;
 impl Regenerator {
     /// Completes the record that earlier deliveries left of a request that is covered now. Only the
     /// request's status depends on it, so a failed write is no reason to deliver the message again.
+    /// A record of another request under the same key rejects this one, though it is covered: the
+    /// producer has to learn of its mistake before a change is lost by it.
     pub async fn settle(&self, job: &Job<'_>, outcome: Outcome) -> Outcome {
-        if outcome != Outcome::AlreadyCovered || !job.has_record {
+        if outcome != Outcome::AlreadyCovered || !job.may_have_record {
             return outcome;
         }
         let page = &job.resolved.page;

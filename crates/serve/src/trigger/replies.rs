@@ -1,7 +1,7 @@
 //! The JSON replies of the trigger.
 
-use everfresh_core::domain::page::{NO_RECORD, ReqRow};
-use everfresh_core::domain::request::{Handle, IdempotencyKey, SentHandle};
+use everfresh_core::domain::page::ReqRow;
+use everfresh_core::domain::request::{IdempotencyKey, SentHandle};
 use everfresh_core::domain::request_events::{self, Event};
 use everfresh_core::domain::request_state::RequestState;
 use serde_json::{Value, json};
@@ -10,19 +10,19 @@ use super::endpoint::REQUESTS;
 use crate::http::Reply;
 use crate::http::cache_status::CacheStatus;
 
-/// 202: SQS has the request.
+/// 202: SQS has the request. The handle has the time of sending, without which the state of a
+/// request that another version covers is not known.
 pub(super) fn accepted(sent: &SentHandle, key: &IdempotencyKey) -> Reply {
-    let (handle, status_url) = (sent.handle.to_string(), format!("{REQUESTS}{sent}"));
+    let (handle, status_url) = (sent.to_string(), format!("{REQUESTS}{sent}"));
     json_reply(202, &json!({"handle": handle, "key": key.as_str(), "status_url": status_url}))
 }
 
 /// The state of a request that has no record, as the rows of its page say.
-pub(super) fn computed(handle: &Handle, computed: RequestState, after: u64) -> Reply {
+pub(super) fn computed(sent: &SentHandle, computed: RequestState, after: u64) -> Reply {
     let mut body = computed.details();
-    let state = if computed == RequestState::Unknown { NO_RECORD } else { computed.as_str() };
     for (name, value) in [
-        ("handle", json!(handle.to_string())),
-        ("state", json!(state)),
+        ("handle", json!(sent.to_string())),
+        ("state", json!(computed.as_str())),
         ("attempts", json!(0)),
         ("error_class", Value::Null),
         ("events", json!([])),
@@ -33,24 +33,25 @@ pub(super) fn computed(handle: &Handle, computed: RequestState, after: u64) -> R
     json_reply(200, &body)
 }
 
-/// The request's state, and its events after the sequence number `after`.
-pub(super) fn state(handle: &Handle, row: Option<&ReqRow>, after: u64) -> Reply {
-    // Without a row it is in the queue, or another request's render covered it.
-    let state = row.map_or(NO_RECORD, ReqRow::state);
-    let events = row.map_or(&[][..], |row| request_events::after(&row.events, after));
+/// The request's state by its record, and its events after the sequence number `after`.
+pub(super) fn recorded(sent: &SentHandle, row: &ReqRow, after: u64) -> Reply {
+    let events = request_events::after(&row.events, after);
     let event = |event: &Event| {
         // A stage of a newer version is given by its number.
         let stage = event.stage().map_or_else(|| json!(event.seq % 100), |stage| json!(stage.as_str()));
         json!({"seq": event.seq, "at_ms": event.at_ms, "stage": stage})
     };
-    let body = json!({
-        "handle": handle.to_string(),
-        "state": state,
-        "attempts": row.map_or(0, |row| row.attempts),
-        "error_class": row.and_then(|row| row.error_class).map(|class| class.as_str()),
-        "events": events.iter().map(event).collect::<Vec<_>>(),
-        "after": events.last().map_or(after, |event| event.seq),
-    });
+    let mut body = row.result();
+    for (name, value) in [
+        ("handle", json!(sent.to_string())),
+        ("state", json!(row.state())),
+        ("attempts", json!(row.attempts)),
+        ("error_class", json!(row.error_class.map(|class| class.as_str()))),
+        ("events", json!(events.iter().map(event).collect::<Vec<_>>())),
+        ("after", json!(events.last().map_or(after, |event| event.seq))),
+    ] {
+        body[name] = value;
+    }
     json_reply(200, &body)
 }
 

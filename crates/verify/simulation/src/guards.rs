@@ -82,10 +82,12 @@ const KEPT_OF_BYPASS: [&str; 5] = ["version", "source_ms", "generated_at", "pend
 impl Guard {
     /// Modifies a request of this actor. A returned response is sent instead of the request.
     pub fn request(self, actor: Actor, operation: &str, request: &mut Value, now_ms: u64) -> Option<Response<Bytes>> {
-        let target = match self {
-            Guard::PinMovesMeta | Guard::OperatorNotificationIsMarked => Actor::Operator,
-            Guard::SweepTakesLease => Actor::Maintenance,
-            _ => Actor::Worker,
+        let target = if matches!(self, Guard::PinMovesMeta | Guard::OperatorNotificationIsMarked) {
+            Actor::Operator
+        } else if self == Guard::SweepTakesLease {
+            Actor::Maintenance
+        } else {
+            Actor::Worker
         };
         if actor != target {
             return None;
