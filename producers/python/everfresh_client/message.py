@@ -78,7 +78,7 @@ class Message:
         return dataclasses.replace(self, key=key)
 
     def with_prewarm_key(self, deployment: int, policy: str) -> "Message":
-        """Sets the key of a `prewarm` message, so that prewarming the page again costs no render."""
+        """Sets the key of a `prewarm` message: prewarming the page again costs no render."""
         if self.reason != "prewarm" or self.path is None:
             raise MessageError("a prewarm key needs reason `prewarm` and a path: under it a second change would be ignored")
         return self.with_key(prewarm_key(self.path, deployment, policy))

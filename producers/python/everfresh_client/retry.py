@@ -40,8 +40,8 @@ class Attempts:
         self._made = 0
         self._end = time.monotonic() + retry.total_timeout
 
-    def timeout(self) -> float:
-        """Of the attempt that begins now."""
+    def begin(self) -> float:
+        """Begins an attempt. Returns its timeout."""
         self._made += 1
         return min(self._retry.attempt_timeout, max(self._end - time.monotonic(), 0.001))
 

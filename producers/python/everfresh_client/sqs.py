@@ -1,4 +1,4 @@
-"""Sends messages to the SQS queues of a deployment. Needs boto3 and sqs:SendMessage on the queue."""
+"""Sends messages to the queues of a deployment. Needs boto3 and sqs:SendMessage on the queue."""
 
 import dataclasses
 import time
@@ -70,8 +70,8 @@ class Sender:
     """Enqueues requests. Create it once: threads may share it."""
 
     def __init__(self, sqs, queues: Queues, *, producer: tuple[str, str] | None = None, retry: Retry = Retry()):
-        """`sqs` is a boto3 client, best from `sqs_client`. `producer` is the name and version of the
-        sending service."""
+        """`sqs` is a boto3 client, best from `sqs_client`. `producer` is the name and version of
+        the sending service."""
         self._sqs, self._queues, self._producer, self._retry = sqs, queues, producer, retry
         self._recent = RecentCalls()
 
@@ -121,7 +121,7 @@ class Sender:
     def _deliver(self, outbound: "_Outbound") -> Sent:
         attempts, sent_ms = Attempts(self._retry), _now_ms()
         while True:
-            attempts.timeout()
+            attempts.begin()
             try:
                 answer = _call(self._sqs.send_message, QueueUrl=outbound.queue, **outbound.request())
                 return outbound.sent(answer.get("MessageId"), sent_ms)
@@ -133,7 +133,7 @@ class Sender:
         """Sends one batch until each of its messages is sent or has finally failed."""
         attempts, sent_ms = Attempts(self._retry), _now_ms()
         while True:
-            attempts.timeout()
+            attempts.begin()
             failed = []
             for (index, outbound), answer in zip(pending, self._attempt_batch([out for _, out in pending]), strict=True):
                 try:
@@ -164,7 +164,7 @@ class Sender:
 
 @dataclasses.dataclass(frozen=True)
 class _Outbound:
-    """A message prepared for its queue. Prepared once, so that every attempt sends the same bytes."""
+    """A message prepared for its queue, once, so that every attempt sends the same bytes."""
 
     queue: str
     message: Message
@@ -217,8 +217,8 @@ def _batches(outbound):
 
 
 def _call(operation, **arguments):
-    """Calls SQS. Raises `Failure`, transient if another attempt may succeed: also if the message may
-    have arrived, since it has a key."""
+    """Calls SQS. Raises `Failure`, transient if another attempt may succeed: also if the message
+    may have arrived, since it has a key."""
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
     from botocore.parsers import ResponseParserError
 

@@ -105,7 +105,7 @@ class Trigger:
         while True:
             status = None
             try:
-                status, answer, retry_after = self._attempt(method, target, body, key, attempts.timeout())
+                status, answer, retry_after = self._attempt(method, target, body, key, attempts.begin())
                 if status in (200, 202):
                     return json.loads(answer)
                 why = f"{self._host} answered HTTP {status}: {answer[:500].decode(errors='replace')}"

@@ -4,9 +4,11 @@
  *     import { Sender } from "everfresh-client";
  *     import { SQSClient } from "@aws-sdk/client-sqs";
  *
- *     const queues = { main: "https://sqs…/everfresh", lowPriority: "https://sqs…/everfresh-low-priority" };
- *     const sender = new Sender(new SQSClient({ maxAttempts: 1 }), queues, { producer: { name: "shop", version: "1.4.2" } });
- *     await sender.sendOnce({ tenant: "acme", path: "/products/42" }); // a webhook that fires twice is one message
+ *     const queues = { main: QUEUE_URL, lowPriority: LOW_PRIORITY_URL };
+ *     const producer = { name: "shop", version: "1.4.2" };
+ *     const sender = new Sender(new SQSClient({ maxAttempts: 1 }), queues, { producer });
+ *     // A webhook that fires twice is one message.
+ *     await sender.sendOnce({ tenant: "acme", path: "/products/42" });
  *
  * Without AWS credentials, by signed HTTP request:
  *
@@ -32,7 +34,7 @@ export { Trigger, TriggerError } from "./trigger.js";
 /** @typedef {import("./message.js").Reason} Reason */
 /** @typedef {import("./retry.js").Retry} Retry */
 /** @typedef {import("./sqs.js").Queues} Queues */
-/** @typedef {import("./sqs.js").Sent} Sent */
+/** @typedef {import("./outbound.js").Sent} Sent */
 /** @typedef {import("./trace.js").Trace} Trace */
 /** @typedef {import("./trigger.js").Accepted} Accepted */
 /** @typedef {import("./trigger.js").Status} Status */

@@ -1,12 +1,17 @@
-/** Sends messages to the SQS queues of a deployment. Needs @aws-sdk/client-sqs and sqs:SendMessage on the queue. */
+/**
+ * Sends messages to the SQS queues of a deployment. Needs @aws-sdk/client-sqs and sqs:SendMessage on
+ * the queue.
+ */
 
 import { RecentCalls } from "./deduplicate.js";
-import { generateKey, pageHandle } from "./keys.js";
+import { generateKey } from "./keys.js";
 import { MAX_MESSAGE_BYTES, MessageError, toJson, VERSION } from "./message.js";
+import { attribute, batches, sent } from "./outbound.js";
 import { Attempts, DEFAULT_RETRY, Failure } from "./retry.js";
 import { validTrace } from "./trace.js";
 
 /** @import { Message } from "./message.js" */
+/** @import { Outbound, Sent } from "./outbound.js" */
 /** @import { Retry } from "./retry.js" */
 /** @import { Trace } from "./trace.js" */
 
@@ -17,25 +22,10 @@ import { validTrace } from "./trace.js";
  */
 
 /**
- * A request that is in the queue. `handle` names it for `Trigger.status` and `everfresh request
- * show`: correct if the path was written in its canonical form, and if this machine's clock is right
- * to within a second.
- * @typedef {{ messageId: string, key: string, handle: string }} Sent
- */
-
-/**
  * An `SQSClient` of @aws-sdk/client-sqs, best with `maxAttempts: 1`: its own retries would multiply
  * those of the sender.
  * @typedef {{ send(command: any, options?: any): Promise<any> }} SqsClient
  */
-
-/**
- * A message prepared for its queue. Prepared once, so that every attempt sends the same bytes.
- * @typedef {{ queue: string, bytes: number, message: Message & { key: string }, request: Record<string, unknown> }} Outbound
- */
-
-/** SQS limit per call. */
-const MAX_ENTRIES = 10;
 
 /** Transient errors that SQS returns with a 4xx status. */
 const TRANSIENT_CODES = [
@@ -116,8 +106,8 @@ export class Sender {
   }
 
   /**
-   * Sends many messages, up to ten per call. Resolves to one result per message, in order: a refused
-   * message does not affect the others.
+   * Sends many messages, up to ten per call. Resolves to one result per message, in order: a
+   * refused message does not affect the others.
    * @param {Iterable<Message>} messages
    * @param {{ trace?: Trace }} [options]
    * @returns {Promise<(Sent | SendError | MessageError)[]>}
@@ -262,37 +252,4 @@ export class Sender {
       throw new Failure(`${name}: ${message}`, { transient: !refused && !UNSENT.includes(name), cause: error });
     }
   }
-}
-
-/** @param {Outbound} outbound @param {string | undefined} messageId @param {number} sentMs @returns {Sent} */
-function sent({ message: { key, path } }, messageId, sentMs) {
-  if (!messageId) throw new Failure("SQS returned no message id", { transient: true });
-  return { messageId, key, handle: path === undefined ? `inval.${key}` : pageHandle(path, key, sentMs) };
-}
-
-/** @param {string} text */
-function attribute(text) {
-  return { DataType: "String", StringValue: text };
-}
-
-/**
- * Splits messages into batches within the SQS limits, one queue each, in order.
- * @param {[number, Outbound][]} outbound
- */
-function batches(outbound) {
-  /** @type {[number, Outbound][][]} */
-  const full = [];
-  /** @type {Map<string, { bytes: number, batch: [number, Outbound][] }>} */
-  const open = new Map();
-  for (const [index, message] of outbound) {
-    let current = open.get(message.queue) ?? { bytes: 0, batch: [] };
-    if (current.batch.length === MAX_ENTRIES || current.bytes + message.bytes > MAX_MESSAGE_BYTES) {
-      full.push(current.batch);
-      current = { bytes: 0, batch: [] };
-    }
-    current.bytes += message.bytes;
-    current.batch.push([index, message]);
-    open.set(message.queue, current);
-  }
-  return [...full, ...[...open.values()].map(({ batch }) => batch)];
 }

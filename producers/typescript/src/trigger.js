@@ -1,6 +1,6 @@
 /**
- * Signed HTTP requests to the serving function, for systems without AWS credentials. Needs only Node.js, and a
- * key from `EVERFRESH_REVALIDATE_KEYS` (template parameter `RevalidateKeys`).
+ * Signed HTTP requests to the serving function, for systems without AWS credentials. Needs only
+ * Node.js, and a key from `EVERFRESH_REVALIDATE_KEYS` (template parameter `RevalidateKeys`).
  */
 
 import { createHmac, randomBytes } from "node:crypto";
@@ -25,8 +25,8 @@ import { Attempts, DEFAULT_RETRY, Failure } from "./retry.js";
 /**
  * State of a request, and its events after the number that was given. Give `after` to the next
  * `Trigger.status`. `ended`: the request does not change any more by itself.
- * @typedef {{ state: string, attempts: number, errorClass: string | null, after: number, ended: boolean,
- *   events: { seq: number, at_ms: number, stage: string | number }[] }} Status
+ * @typedef {{ state: string, attempts: number, errorClass: string | null, after: number,
+ *   ended: boolean, events: { seq: number, at_ms: number, stage: string | number }[] }} Status
  */
 
 const ENDED = ["completed", "bypassed", "rejected", "pinned"];

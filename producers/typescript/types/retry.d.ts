@@ -8,7 +8,8 @@
  *   backoff is drawn at random between zero and the limit, so that producers throttled together do
  *   not retry together.
  * - `maxBackoff`: where the doubling ends.
- * @typedef {{ maxAttempts: number, attemptTimeout: number, totalTimeout: number, initialBackoff: number, maxBackoff: number }} Retry
+ * @typedef {{ maxAttempts: number, attemptTimeout: number, totalTimeout: number,
+ *   initialBackoff: number, maxBackoff: number }} Retry
  */
 /** @type {Readonly<Retry>} */
 export const DEFAULT_RETRY: Readonly<Retry>;

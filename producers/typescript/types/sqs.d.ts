@@ -47,8 +47,8 @@ export class Sender {
         trace?: Trace;
     }): Promise<Sent | null>;
     /**
-     * Sends many messages, up to ten per call. Resolves to one result per message, in order: a refused
-     * message does not affect the others.
+     * Sends many messages, up to ten per call. Resolves to one result per message, in order: a
+     * refused message does not affect the others.
      * @param {Iterable<Message>} messages
      * @param {{ trace?: Trace }} [options]
      * @returns {Promise<(Sent | SendError | MessageError)[]>}
@@ -67,34 +67,15 @@ export type Queues = {
     lowPriority?: string;
 };
 /**
- * A request that is in the queue. `handle` names it for `Trigger.status` and `everfresh request
- * show`: correct if the path was written in its canonical form, and if this machine's clock is right
- * to within a second.
- */
-export type Sent = {
-    messageId: string;
-    key: string;
-    handle: string;
-};
-/**
  * An `SQSClient` of
  */
 export type SqsClient = {
     send(command: any, options?: any): Promise<any>;
 };
-/**
- * A message prepared for its queue. Prepared once, so that every attempt sends the same bytes.
- */
-export type Outbound = {
-    queue: string;
-    bytes: number;
-    message: Message & {
-        key: string;
-    };
-    request: Record<string, unknown>;
-};
 import type { Message } from "./message.js";
+import type { Outbound } from "./outbound.js";
 import { Failure } from "./retry.js";
 import type { Trace } from "./trace.js";
+import type { Sent } from "./outbound.js";
 import { MessageError } from "./message.js";
 import type { Retry } from "./retry.js";
