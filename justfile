@@ -31,6 +31,11 @@ conformance *args:
 e2e *args:
     @scripts/e2e "$@"
 
+# install the clients of producers/, and use them while network, `dev` and SQS fail
+[group('every change')]
+clients *args:
+    @scripts/clients "$@"
+
 # run Varnish and nginx in front of `everfresh dev`
 [group('every change')]
 shared-cache *args:

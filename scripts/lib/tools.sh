@@ -18,8 +18,11 @@ describe() { # describe TOOL: sets installer, into, packages, purpose and perhap
             installer=pip into=target/venv-template purpose="validates the CloudFormation templates"
             packages="aws-sam-cli==1.170.0 cfn-lint==1.58.0" ;;
         node)
-            installer=npm into=target/e2e-node purpose="compiles and runs the TypeScript producer"
+            installer=npm into=target/e2e-node purpose="compiles and runs the TypeScript producers"
             packages="@aws-sdk/client-sqs@3.940.0 typescript@5.9.3 @types/node@20.19.25" ;;
+        clients)
+            installer=pip into=target/venv-clients purpose="installs and tests the Python client"
+            packages="boto3==1.43.106 jsonschema==4.26.0 setuptools==80.9.0" ;;
         caches)
             installer=apt-get into="the system, as root" purpose="the shared caches in front of everfresh dev"
             packages="varnish nginx" programs="varnishd nginx" ;;

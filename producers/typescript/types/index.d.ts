@@ -1,0 +1,16 @@
+export { DEFAULT_RETRY } from "./retry.js";
+export { validTrace } from "./trace.js";
+export type Message = import("./message.js").Message;
+export type Reason = import("./message.js").Reason;
+export type Retry = import("./retry.js").Retry;
+export type Queues = import("./sqs.js").Queues;
+export type Sent = import("./outbound.js").Sent;
+export type Trace = import("./trace.js").Trace;
+export type Accepted = import("./trigger.js").Accepted;
+export type Status = import("./trigger.js").Status;
+export type Target = import("./trigger.js").Target;
+export { generateKey, pageHandle, prewarmKey } from "./keys.js";
+export { MessageError, parseMessage, toJson, UnsupportedVersion, VERSION, withPrewarmKey } from "./message.js";
+export { checkSchema, PUBLISHED_SCHEMA } from "./schema.js";
+export { Sender, SendError } from "./sqs.js";
+export { Trigger, TriggerError } from "./trigger.js";
