@@ -277,3 +277,57 @@ fn tables_have_every_metric() {
     documented.extend(deploying.named("Maintenance function:").into_keys());
     assert_eq!(documented, names);
 }
+
+/// The text literals in the first function of this signature after `place`, a text of the file.
+fn words_of(file: &str, place: &str, signature: &str) -> BTreeSet<String> {
+    let source = fs::read_to_string(root().join(file)).unwrap();
+    let (_, rest) = source.split_once(place).unwrap_or_else(|| panic!("{file} has no {place:?}"));
+    let (before, body) = rest.split_once(signature).unwrap_or_else(|| panic!("{file} has no {signature:?}"));
+    let line = before.rsplit('\n').next().unwrap();
+    let indent = &line[..line.len() - line.trim_start().len()];
+    let (body, _) = body.split_once(&format!("\n{indent}}}\n")).unwrap();
+    let words: BTreeSet<String> = body.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    assert!(!words.is_empty(), "{file}: {signature:?} has no words");
+    words
+}
+
+#[test]
+fn tables_have_every_word_of_the_worker_log() {
+    let outcome = "crates/core/src/domain/outcome.rs";
+    let operating = page("docs/operating.md");
+    let documented = |heading| -> BTreeSet<String> { operating.named(heading).into_keys().collect() };
+    assert_eq!(documented("### Outcomes of the worker"), words_of(outcome, "impl Outcome {", "fn as_str("));
+    let mut details = words_of("crates/worker/src/observe.rs", "", "fn detail(");
+    details.extend(words_of(outcome, "impl ErrorClass {", "fn as_str("));
+    details.extend(words_of(outcome, "impl RejectReason {", "fn as_str("));
+    assert_eq!(documented("### Details of the worker"), details);
+}
+
+#[test]
+fn table_has_every_detail_of_cache_status() {
+    let cache_status = "crates/serve/src/http/cache_status.rs";
+    let mut details = words_of(cache_status, "impl Outage {", "fn as_str(");
+    details.extend(words_of(cache_status, "", "fn detail("));
+    details.extend(words_of("crates/core/src/domain/bypass.rs", "impl BypassReason {", "fn as_str("));
+    details.extend(words_of("crates/serve/src/pass.rs", "", "fn unanswered("));
+    let serve = root().join("crates/serve/src");
+    let mut sources = Vec::new();
+    rust_sources(&serve, &mut sources);
+    let in_word = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+    let word = |rest: &str| rest.chars().take_while(in_word).collect::<String>();
+    for mark in ["detail: \"", "detail="] {
+        details.extend(sources.iter().flat_map(|source| source.split(mark).skip(1)).map(word));
+    }
+    // Why there is no page to serve.
+    let mut flow = vec![fs::read_to_string(serve.join("page.rs")).unwrap()];
+    rust_sources(&serve.join("page"), &mut flow);
+    let lines = flow.iter().flat_map(|source| source.lines());
+    let reasons =
+        lines.filter(|line| ["not_ready(", "NotReady(", "const QUEUE_DOWN"].iter().any(|it| line.contains(it)));
+    details.extend(reasons.filter_map(|line| line.split('"').nth(1)).map(str::to_owned));
+    // `detail={}` has no word of its own.
+    details.remove("");
+    let documented: BTreeSet<String> =
+        page("docs/operating.md").named("### Details of `Cache-Status`").into_keys().collect();
+    assert_eq!(documented, details);
+}
