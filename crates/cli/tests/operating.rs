@@ -155,7 +155,7 @@ fn hard_invalidation_expires_pages_by_path_prefix_and_tag() {
         assert!(would["would"].as_str().unwrap().starts_with("make expired: "), "{would}");
         assert_eq!(one(&dev, &invalidate)["hard"], true);
         let shown = one(&dev, &["page", "show", path]);
-        assert_eq!(shown["freshness"], "expired: invalidated since it was rendered", "{path}");
+        assert_eq!(shown["freshness"], "expired: invalidated hard since it was rendered", "{path}");
         let explained = one(&dev, &["explain", path]);
         let watermarks = explained["watermarks"].as_array().unwrap();
         assert!(watermarks.iter().any(|text| text.as_str().unwrap().ends_with("(hard)")), "{explained}");

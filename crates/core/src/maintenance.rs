@@ -20,8 +20,8 @@
 //! the listing index; it can only expire, so only the pages of routes with `expire_after` are read.
 //!
 //! In a table with raw keys an object's name does not lead to its page: there all pages are found by
-//! the index, and only objects are removed that a removed row pointed at. Objects that an interrupted
-//! sweep leaves behind there are not found again.
+//! the index, and only objects are removed that a removed row pointed at. What an interrupted sweep
+//! leaves behind there is not found again: objects, and rows of versions beyond the first ninety.
 
 use futures::StreamExt;
 
@@ -238,18 +238,19 @@ impl Sweep<'_> {
         let mut removed = Removal::default();
         if judged.expires {
             let version = rows.meta.as_ref().and_then(|meta| meta.version);
-            match version {
-                Some(version) if self.ledger.expire_page(lease, &version, &judged.versions).await? => {
-                    removed.expires = true;
-                }
-                // Pinned or committed meanwhile, as far as that is possible: not expired then.
-                Some(_) | None => return Ok(removed),
-            }
+            let deleted = match version {
+                Some(version) => self.ledger.expire_page(lease, &version, &judged.versions).await?,
+                None => None,
+            };
+            // Pinned or committed meanwhile, as far as that is possible: not expired then.
+            let Some(deleted) = deleted else { return Ok(removed) };
+            removed.expires = true;
+            removed.versions = judged.versions.drain(..deleted).collect();
         }
         if !self.ledger.delete_versions(lease, &judged.versions).await? {
             return Ok(removed);
         }
-        removed.versions = std::mem::take(&mut judged.versions);
+        removed.versions.append(&mut judged.versions);
         for object in judged.objects {
             // A lease that runs out may be another worker's by the time the object is deleted.
             if !lease.lasts_ms(self.ledger.time().now_ms(), LEAST_LEASE_MS) {

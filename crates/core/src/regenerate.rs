@@ -330,8 +330,9 @@ impl Regenerator {
                     %page,
                     %tenant,
                     limit,
-                    "the origin of {tenant} has taken down {limit} pages within ten minutes; {page} stays published, and its \
-                     request is retried: if the takedown is meant, purge the pages or raise `withdrawals`"
+                    "the origin of {tenant} has taken down as many pages as it may within ten minutes (`withdrawals` is \
+                     {limit}); {page} stays published, and its request is retried: if the takedown is meant, purge the \
+                     pages, or run `everfresh withdrawals allow`"
                 );
                 let until_ms = (self.now_ms() / WITHDRAWAL_WINDOW_MS + 1) * WITHDRAWAL_WINDOW_MS;
                 self.ledger.give_up(rights).await?;

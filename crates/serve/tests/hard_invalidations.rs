@@ -56,6 +56,22 @@ async fn requests_wait_for_the_render_after_a_hard_invalidation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn must_revalidate_page_is_served_after_the_wait() {
+    let world = World::new().await;
+    let (sandbox, instance) = (world.sandbox().await, world.instance());
+    world.origin.answers(200, &[("content-type", "text/html"), ("cache-control", "s-maxage=60")], "one");
+    world.enqueue(PAGE).await;
+    sandbox.invoke().await;
+    assert_eq!(body(&instance.get(PAGE).await), "one");
+    invalidate_hard(&world, By::Path).await;
+    // No worker runs. The origin's own lifetime is not over.
+    let reply = instance.get(PAGE).await;
+    assert_eq!((reply.status, body(&reply).as_str()), (200, "one"), "{reply:?}");
+    pause(25 * 3_600).await;
+    assert_eq!(instance.get(PAGE).await.status, 503, "beyond the route's max_stale, which the origin binds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn soft_invalidation_after_a_hard_one_lowers_nothing() {
     let world = World::new().await;
     let (sandbox, instance) = (world.sandbox().await, world.instance());

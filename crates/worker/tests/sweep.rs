@@ -265,7 +265,8 @@ async fn interrupted_expiry_leaves_no_version_rows() {
     let rows = ledger.page_rows_of(&pk).await.unwrap();
     let kept: Vec<Version> = rows.versions.iter().map(|row| row.version).collect();
     let lease = ledger.acquire_partition(&pk, 60_000).await.unwrap().unwrap();
-    assert!(ledger.expire_page(&lease, &rows.meta.unwrap().version.unwrap(), &kept).await.unwrap());
+    let deleted = ledger.expire_page(&lease, &rows.meta.unwrap().version.unwrap(), &kept).await.unwrap();
+    assert_eq!(deleted, Some(kept.len()));
     assert!(versions(&world, "/kept/1").await.is_empty());
 }
 

@@ -107,6 +107,7 @@ pub(super) async fn invalidate(deployment: &Deployment, args: InvalidateArgs) ->
     }
     say!("{state} from now on: {what}")?;
     match args.hard {
+        true if args.tag.is_some() => note!("readers wait for a new version"),
         true => note!("readers wait for a new version; what CloudFront has is served until its time there is over"),
         false => {
             note!("readers get what is published until they, or `everfresh enqueue`, have requested a new version")

@@ -61,7 +61,7 @@ async fn many(
         Which::Below(prefix) if prefix.as_str() != "/" => prefix.as_str(),
         Which::Below(_) | Which::With(_) => "",
     };
-    let (mut after, mut purged, mut left) = (None, 0_u64, 0_u64);
+    let (mut after, mut purged, mut left, mut failed) = (None, 0_u64, 0_u64, 0_u64);
     let mut shown = Instant::now();
     loop {
         let batch = ledger.list_pages(&tenant.tenant, text, after, AT_ONCE).await?;
@@ -69,10 +69,20 @@ async fn many(
             Which::Below(prefix) => Prefix::covering(page.path()).contains(prefix),
             Which::With(_) => true,
         });
-        let read = futures::stream::iter(pages).map(|page| concerned(ledger, which, page)).buffered(CONCURRENCY);
+        let read = futures::stream::iter(pages)
+            .map(|page| async move { (is_concerned(ledger, which, &page).await, page) })
+            .buffered(CONCURRENCY);
         let mut read = std::pin::pin!(read);
-        while let Some(page) = read.next().await {
-            let Some(page) = page? else { continue };
+        while let Some((concerned, page)) = read.next().await {
+            match concerned {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => {
+                    failed += 1;
+                    note!("{} cannot be read, and is not purged: {error:#}", page.path());
+                    continue;
+                }
+            }
             if dry_run {
                 would(deployment, &format!("purge {}", page.path()))?;
                 continue;
@@ -86,7 +96,10 @@ async fn many(
                     left += 1;
                     note!("{error}");
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    failed += 1;
+                    note!("{} is not purged: {error:#}", page.path());
+                }
             }
             if shown.elapsed() >= PROGRESS {
                 shown = Instant::now();
@@ -98,6 +111,13 @@ async fn many(
             break;
         }
     }
+    if !dry_run {
+        note!("{purged} pages purged");
+    }
+    if failed > 0 {
+        let text = format!("{failed} pages could not be purged, for the reasons above: purge them one by one");
+        return Err(exit::after_result(Exit::Failed, text));
+    }
     match left {
         0 => Ok(()),
         _ => {
@@ -107,15 +127,13 @@ async fn many(
     }
 }
 
-/// The page, if it is published, not purged already, and one of those.
-async fn concerned(ledger: &Ledger, which: &Which, page: PageKey) -> anyhow::Result<Option<PageKey>> {
-    let meta = ledger.lookup(&page).await?.meta.filter(|meta| !meta.tombstone);
-    Ok(meta
-        .filter(|meta| match which {
-            Which::Below(_) => true,
-            Which::With(tag) => meta.tags.contains(tag),
-        })
-        .map(|_| page))
+/// Whether the page is published, not purged already, and one of those.
+async fn is_concerned(ledger: &Ledger, which: &Which, page: &PageKey) -> anyhow::Result<bool> {
+    let meta = ledger.lookup(page).await?.meta.filter(|meta| !meta.tombstone);
+    Ok(meta.is_some_and(|meta| match which {
+        Which::Below(_) => true,
+        Which::With(tag) => meta.tags.contains(tag),
+    }))
 }
 
 async fn purge(deployment: &Deployment, ledger: &Ledger, page: &PageKey) -> anyhow::Result<()> {

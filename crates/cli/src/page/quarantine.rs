@@ -22,12 +22,13 @@ pub(super) async fn run(deployment: &Deployment, args: QuarantineArgs) -> anyhow
     let ledger = deployment.target.ledger();
     let refused = ledger.lookup(&page).await?.health.refused;
     let refused = refused.ok_or_else(|| not_found(format!("no render of {path} was refused")))?;
-    if args.body {
-        return output::bytes(&body(deployment, &refused).await?);
-    }
     let RefusedRender { reason, at_ms, s3_key } = &*refused;
     let now_ms = ledger.time().now_ms();
     let kept = s3_key.as_ref().filter(|_| now_ms.saturating_sub(*at_ms) < KEPT_MS);
+    if args.body {
+        let key = kept.ok_or_else(|| not_found("its body is not kept"))?;
+        return output::bytes(&body(deployment, key).await?);
+    }
     if deployment.json {
         return output::json(&json!({"page": page.to_string(), "reason": reason, "at_ms": at_ms, "s3_key": kept}));
     }
@@ -39,8 +40,7 @@ pub(super) async fn run(deployment: &Deployment, args: QuarantineArgs) -> anyhow
     }
 }
 
-async fn body(deployment: &Deployment, refused: &RefusedRender) -> anyhow::Result<Vec<u8>> {
-    let key = refused.s3_key.as_ref().ok_or_else(|| not_found("its body could not be kept"))?;
+async fn body(deployment: &Deployment, key: &str) -> anyhow::Result<Vec<u8>> {
     let bucket = &deployment.target.stack.bucket;
     let get = deployment.target.clients.s3.get_object().bucket(bucket).key(key);
     let object = get.send().await.map_err(|error| anyhow!("the body s3://{bucket}/{key}: {}", explain(&error)))?;

@@ -190,6 +190,7 @@ pub(crate) fn cause(why: Why) -> &'static str {
     match why {
         Why::Age => "its lifetime is over",
         Why::Invalidated => "invalidated since it was rendered",
+        Why::InvalidatedHard => "invalidated hard since it was rendered",
         Why::Deployed => "rendered by an older deployment",
         Why::Clock => "dated in the future",
     }

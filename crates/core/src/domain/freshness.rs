@@ -62,6 +62,8 @@ pub enum Why {
     Age,
     /// Its path, a prefix or a tag was invalidated after its render began.
     Invalidated,
+    /// The same, and an operator wants readers to wait for a newer version.
+    InvalidatedHard,
     /// An older deployment rendered it.
     Deployed,
     /// It claims to come from the future.
@@ -76,7 +78,7 @@ impl Freshness {
             Freshness::Missing => Some(Reason::Expired),
             Freshness::Stale { why } | Freshness::Expired { why } | Freshness::Bypass { due: Some(why) } => {
                 Some(match why {
-                    Why::Invalidated => Reason::Changed,
+                    Why::Invalidated | Why::InvalidatedHard => Reason::Changed,
                     Why::Age | Why::Deployed | Why::Clock => Reason::Expired,
                 })
             }
@@ -127,12 +129,12 @@ pub fn freshness(
         let until_ms = fresh_until_ms(meta).min(now_ms.saturating_add(life_ms));
         return Freshness::Fresh { until_ms };
     };
-    if invalidated_hard(meta, health, invalidations, policy, now_ms) {
-        return Freshness::Expired { why };
-    }
     let max_stale_ms = max_stale_seconds(meta, policy).map(seconds::to_ms);
     match max_stale_ms {
         Some(max_stale_ms) if now_ms >= since_ms.saturating_add(max_stale_ms) => Freshness::Expired { why },
+        Some(_) | None if invalidated_hard(meta, health, invalidations, policy, now_ms) => {
+            Freshness::Expired { why: Why::InvalidatedHard }
+        }
         Some(_) | None => Freshness::Stale { why },
     }
 }
@@ -159,11 +161,12 @@ impl Meta {
     }
 
     /// The same of a version that is [`Freshness::Expired`]: an invalidation may have expired it
-    /// before its life was over.
-    pub fn must_not_be_served_expired(&self, policy: &Policy, now_ms: u64) -> bool {
-        match self.stale_if_error_seconds {
-            Some(_) => self.must_not_be_served(policy, now_ms),
-            None => self.must_revalidate,
+    /// before its life was over. A hard one alone forbids nothing: readers wait, and are then served
+    /// what its origin still allows.
+    pub fn must_not_be_served_expired(&self, why: Why, policy: &Policy, now_ms: u64) -> bool {
+        match (why, self.stale_if_error_seconds) {
+            (Why::InvalidatedHard, _) | (_, Some(_)) => self.must_not_be_served(policy, now_ms),
+            (Why::Age | Why::Invalidated | Why::Deployed | Why::Clock, None) => self.must_revalidate,
         }
     }
 }
@@ -209,7 +212,7 @@ fn invalidated_ms(
     newest_ms.filter(|at| !began_after(meta, *at, policy.epsilon_ms, now_ms))
 }
 
-/// Whether an operator wants no version to be served whose render may have begun before.
+/// Whether an operator wants readers to wait for a version whose render surely began later.
 fn invalidated_hard(meta: &Meta, health: &Health, invalidations: &Invalidations, policy: &Policy, now_ms: u64) -> bool {
     let newest_ms = health.path_hard_ms.max(invalidations.hard_ms);
     newest_ms.is_some_and(|at_ms| !began_after(meta, at_ms, policy.epsilon_ms, now_ms))

@@ -67,7 +67,7 @@ fn hard_invalidation_expires_older_versions_only() {
             freshness(Some(&page(10)), &pinned, &by_tag, &POLICY, NOW),
         ]
     };
-    let expired = Freshness::Expired { why: Why::Invalidated };
+    let expired = Freshness::Expired { why: Why::InvalidatedHard };
     assert_eq!(judged(began_ms - POLICY.epsilon_ms + 1, None), [expired; 2]);
     assert!(judged(began_ms - POLICY.epsilon_ms, None).iter().all(Freshness::satisfies));
     assert!(judged(NOW, Some(1)).iter().all(Freshness::satisfies), "an operator chose the pinned version");
@@ -425,7 +425,7 @@ fn stale_if_error_ends_the_time_without_a_newer_version() {
     ] {
         let meta = says(stale_s, if_error_s, must_revalidate);
         assert_eq!(ends_after_s(&meta), ends_s, "{stale_s:?} {if_error_s:?} {must_revalidate}");
-        let expired = meta.must_not_be_served_expired(&policy, NOW + 120_000);
+        let expired = meta.must_not_be_served_expired(Why::Age, &policy, NOW + 120_000);
         assert_eq!(expired, must_revalidate && if_error_s != Some(600), "{stale_s:?} {if_error_s:?} {must_revalidate}");
     }
 }

@@ -194,9 +194,7 @@ impl Meaning {
             _ => Meaning::Failure,
         }
     }
-}
 
-impl Meaning {
     /// The bypass that such a response is without a lifetime of its own.
     fn without_lifetime(self) -> Option<BypassReason> {
         match self {
@@ -297,6 +295,10 @@ impl Gate<'_> {
             Meaning::Page => {
                 self.check_body(&rendered.body).map_err(NotStored::Failure)?;
                 Life::Route
+            }
+            // "Still working on it" is no page: readers ask the origin, as they do without a lifetime.
+            Meaning::OtherSuccess if rendered.status != 204 && self.check_body(&rendered.body).is_err() => {
+                return bypass(BypassReason::NoContent);
             }
             Meaning::Absent | Meaning::OtherSuccess | Meaning::Bypass(_) | Meaning::Failure | Meaning::ClientError => {
                 Life::Short

@@ -154,11 +154,13 @@ fn each_failed_render_has_its_class() {
 fn columns(status: u16, has_page: bool) -> &'static [&'static str] {
     match status {
         200 | 301 | 308 | 404 | 410 => &["stored"],
-        302 | 303 | 307 => &["bypass", "stored with a lifetime"],
+        205 | 206 | 226 => &["bypass"],
+        201..=299 | 302 | 303 | 307 => &["bypass", "stored with a lifetime"],
         304 | 408 | 421 | 425 | 429 => &["failure"],
         401 | 403 | 451 => &["bypass"],
         400..=499 if has_page => &["failure"],
-        201..=499 => &["bypass"],
+        400..=499 => &["bypass", "stored with a lifetime"],
+        300..=399 => &["bypass"],
         _ => &["failure"],
     }
 }

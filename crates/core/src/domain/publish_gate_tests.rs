@@ -123,8 +123,9 @@ fn unusual_status_is_stored_only_with_a_lifetime_of_its_own() {
     for (status, reason) in
         [(203, NoContent), (204, NoContent), (299, NoContent), (400, ClientError), (499, ClientError)]
     {
+        let content = if status == 204 { "" } else { HTML };
         let judged = |headers: &[(&str, &str)], has_page| {
-            judge_with(GateRules::default(), has_page, None, rendered(status, headers, ""))
+            judge_with(GateRules::default(), has_page, None, rendered(status, headers, content))
         };
         assert_eq!(judged(&[], false), Verdict::Bypass(reason), "{status}");
         let one_readers = [("cache-control", "max-age=60"), ("set-cookie", "a=b")];
@@ -134,6 +135,8 @@ fn unusual_status_is_stored_only_with_a_lifetime_of_its_own() {
         let replaces_page = matches!(judged(&[("cache-control", "max-age=60")], true), Verdict::Store(_));
         assert_eq!(replaces_page, !is_client_error(status), "{status}");
     }
+    let empty = rendered(202, &[("cache-control", "max-age=60")], "");
+    assert_eq!(judge_with(GateRules::default(), true, None, empty), Verdict::Bypass(NoContent));
     for status in [205, 206, 226] {
         assert_eq!(check(rendered(status, &[("cache-control", "max-age=60")], HTML)), bypass(NoContent));
     }

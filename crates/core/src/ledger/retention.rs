@@ -93,24 +93,25 @@ impl Ledger {
     /// Deletes META and HEALTH of a page that has expired, on condition that META is still this
     /// version, that nothing of it is pending, and that the page was not pinned. Rows of kept
     /// versions go with them, as many as one transaction takes: with raw keys no sweep would find
-    /// them without META. Returns whether they were deleted.
+    /// them without META. Returns how many of those rows were deleted; none if META was not.
     pub async fn expire_page(
         &self,
         lease: &PartitionLease,
         version: &Version,
         kept: &[Version],
-    ) -> Result<bool, LedgerError> {
+    ) -> Result<Option<usize>, LedgerError> {
         let meta = self
             .delete(&lease.pk, META, META_IS_EXPIRED)
             .expression_attribute_names("#version", name::VERSION)
             .expression_attribute_values(":version", s(version.to_string()));
         let health = self.delete(&lease.pk, HEALTH, NOT_PINNED);
         let mut operations = vec![self.still_leased(lease)?, delete_operation(meta)?, delete_operation(health)?];
-        for version in kept.iter().take(ROWS_AT_ONCE) {
+        let with_it = &kept[..kept.len().min(ROWS_AT_ONCE)];
+        for version in with_it {
             operations.push(self.delete_version(lease, version)?);
         }
         let done = self.transact_if("deleting META and HEALTH of an expired page", operations).await?;
-        Ok(matches!(done, Transaction::Applied))
+        Ok(matches!(done, Transaction::Applied).then_some(with_it.len()))
     }
 
     /// Deletes rows of kept versions. Returns false if the lease was lost in between.

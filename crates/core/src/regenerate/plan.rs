@@ -102,7 +102,7 @@ impl Regenerator {
         let invalidated = matches!(
             judged.freshness,
             Freshness::Stale { why: Why::Invalidated }
-                | Freshness::Expired { why: Why::Invalidated }
+                | Freshness::Expired { why: Why::Invalidated | Why::InvalidatedHard }
                 | Freshness::Bypass { due: Some(Why::Invalidated) }
         );
         let watermark_ms = state.health.path_watermark_ms.max(judged.invalidations.watermark_ms);

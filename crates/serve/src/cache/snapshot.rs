@@ -63,7 +63,7 @@ impl PageSnapshot {
             // because `generated_at` is in whole seconds.
             Freshness::Expired { why: Why::Age | Why::Deployed | Why::Clock } => newer,
             // Rendered before the invalidation. Only a request that had no page at all takes it.
-            Freshness::Expired { why: Why::Invalidated } => newer && *seen == Seen::Absent,
+            Freshness::Expired { why: Why::Invalidated | Why::InvalidatedHard } => newer && *seen == Seen::Absent,
         }
     }
 }

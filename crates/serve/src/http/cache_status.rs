@@ -77,13 +77,13 @@ fn detail(freshness: &Freshness) -> Option<&'static str> {
         Freshness::Fresh { .. } => None,
         Freshness::Stale { why } => Some(match why {
             Why::Age => "stale-age",
-            Why::Invalidated => "stale-invalidated",
+            Why::Invalidated | Why::InvalidatedHard => "stale-invalidated",
             Why::Deployed => "stale-deployed",
             Why::Clock => "stale-clock",
         }),
         Freshness::Expired { why } => Some(match why {
             Why::Age => "expired-age",
-            Why::Invalidated => "expired-invalidated",
+            Why::Invalidated | Why::InvalidatedHard => "expired-invalidated",
             Why::Deployed => "expired-deployed",
             Why::Clock => "expired-clock",
         }),

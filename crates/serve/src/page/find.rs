@@ -45,8 +45,8 @@ impl PageRead<'_> {
             },
             // An expired page is better than none once the wait is over, unless its origin has
             // forbidden that.
-            (Freshness::Expired { .. }, Some(meta))
-                if meta.must_not_be_served_expired(&self.routed.policy, self.server.now_ms()) =>
+            (Freshness::Expired { why }, Some(meta))
+                if meta.must_not_be_served_expired(why, &self.routed.policy, self.server.now_ms()) =>
             {
                 Err(self.not_ready(RETRY_AFTER, "must-revalidate"))
             }
