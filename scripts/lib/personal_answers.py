@@ -53,7 +53,7 @@ class Origin(BaseHTTPRequestHandler):
     def answer(self):
         self.rfile.read(int(self.headers.get("content-length") or 0))
         known = " ".join(str(self.headers[name]) for name in ("cookie", "authorization", "user-agent") if self.headers[name])
-        visitor = next((name for name in VISITORS if name and f"of-{name}" in known), "nobody")
+        visitor = next((name for name in VISITORS if name and f"of-{name}" in known), "none")
         said = self.profiles.get(self.path, {"status": 404})
         headers = {name: said[name] for name in said if said[name] and name not in ("status", "location")}
         if 300 <= said["status"] < 400:

@@ -72,7 +72,7 @@ async fn nothing_of_a_visitor_reaches_another_or_is_kept() {
                 sandbox.invoke().await;
             }
         }
-        // Somebody new, after all that was published meanwhile.
+        // A new visitor, after all that was published meanwhile.
         for path in PATHS {
             let reply = everything(&instances[0].whole(&get(path)).await);
             assert!(!reply.contains(TOKEN), "{path}: {reply}\n{why}");

@@ -100,7 +100,7 @@ fn place(error: &GateError) -> usize {
 }
 
 #[test]
-fn each_failure_of_the_gate_keeps_the_page_and_has_an_answer() {
+fn each_gate_failure_keeps_the_page_and_has_an_answer() {
     let long = "x".repeat(65_536);
     let truncated = Rendered { declared_bytes: Some(99), ..answer(200, &[], HTML) };
     let answers = [

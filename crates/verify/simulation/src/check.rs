@@ -151,7 +151,7 @@ struct State {
     commits: u64,
     /// Pages that were taken down, by tenant and the row that counts them.
     withdrawals: BTreeMap<(String, String), u32>,
-    /// Owners of claims whose withdrawal was refused, until the claim is another's or nobody's.
+    /// Owners of claims whose withdrawal was refused, until the claim is another worker's, or free.
     refused: BTreeSet<String>,
 }
 

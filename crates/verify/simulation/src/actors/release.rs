@@ -32,7 +32,7 @@ pub(super) async fn clean_up(
     Ok(())
 }
 
-/// Ends the lease of the page, whoever holds it.
+/// Ends the lease of the page, any worker's.
 pub(super) async fn end_lease(
     rng: &mut fastrand::Rng,
     ledger: &Ledger,
