@@ -57,6 +57,9 @@ pub(crate) enum SendOutcome {
     /// The connection was closed before any byte of the request was written: the origin has not
     /// received it.
     NotSent(Request<Full<Bytes>>, hyper::Error),
+    /// The connection was closed or broke before the head of a response was complete: the origin may
+    /// have received the request.
+    Lost(hyper::Error),
 }
 
 /// Data on a socket that has not been read.
@@ -116,14 +119,18 @@ impl Connection {
         Ok(Self { sender, driver, socket: weak, is_encrypted })
     }
 
-    /// Sends a request once. Fails if there is no response although the origin may have received
-    /// the request.
+    /// Sends a request once. Fails if what comes back is no response.
     pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<SendOutcome, OriginError> {
         match self.sender.try_send_request(request).await {
             Ok(response) => Ok(SendOutcome::Answered(response)),
             Err(mut error) => match error.take_message() {
                 Some(request) => Ok(SendOutcome::NotSent(request, error.into_error())),
-                None => Err(OriginError::Exchange(error.into_error())),
+                None => match error.into_error() {
+                    lost if lost.is_incomplete_message() || lost.is_closed() || is_io(&lost) => {
+                        Ok(SendOutcome::Lost(lost))
+                    }
+                    invalid => Err(OriginError::Exchange(invalid)),
+                },
             },
         }
     }

@@ -60,8 +60,9 @@
 //! A request is sent once. If the connection breaks after the request may have been sent, the call
 //! fails, and the caller decides about another attempt and counts it. Only a request of which
 //! provably nothing was written, because the pooled connection was already closed, is sent on
-//! another connection. A request with an unsafe method always gets a new connection, which the
-//! origin is not about to close.
+//! another connection. A passed request with a safe method that is lost on a pooled connection is
+//! sent once more, on a new one: the origin was closing the idle connection. A request with an
+//! unsafe method always gets a new connection, which the origin is not about to close.
 //!
 //! Connecting is tried up to four times within the request's time if the origin refuses or closes
 //! the connection, as while it restarts: nothing has been sent by then.

@@ -125,8 +125,9 @@ impl Origins {
         Ok(PassResponse { status, headers, body: PassBody::new(body, sleep_until(deadline), connection), upgraded })
     }
 
-    /// Sends the request once, as soon as the origin's limits allow it. If a pooled connection
-    /// turns out to be closed before anything was written, another connection is used.
+    /// Sends the request, as soon as the origin's limits allow it. If a pooled connection turns out
+    /// to be closed before anything was written, another connection is used; if it is closed while
+    /// a request that may be repeated is on its way, a new one, once.
     async fn send(
         &self,
         key: PoolKey,
@@ -141,12 +142,17 @@ impl Origins {
             match self.head(&mut pooled, request).await? {
                 SendOutcome::Answered(response) => return Ok((response, pooled, slot)),
                 SendOutcome::NotSent(unsent, _) => request = unsent,
+                SendOutcome::Lost(_) if prepared.may_repeat() => {
+                    request = prepared.request();
+                    break;
+                }
+                SendOutcome::Lost(error) => return Err(OriginError::Exchange(error).into()),
             }
         }
         let mut new = self.connector.open(&slot.key.origin, prepared, &limits.breaker, deadline).await?;
         match self.head(&mut new, request).await? {
             SendOutcome::Answered(response) => Ok((response, new, slot)),
-            SendOutcome::NotSent(_, error) => Err(OriginError::Exchange(error).into()),
+            SendOutcome::NotSent(_, error) | SendOutcome::Lost(error) => Err(OriginError::Exchange(error).into()),
         }
     }
 
@@ -176,7 +182,7 @@ where
         let prepared = Prepared::fetch(origin, &request, PUBLIC_SCHEME, DECODER.accepted)?;
         let mut connection = Connection::over(stream).await?;
         match connection.send(prepared.request()).await? {
-            SendOutcome::NotSent(_, error) => Err(OriginError::Exchange(error).into()),
+            SendOutcome::NotSent(_, error) | SendOutcome::Lost(error) => Err(OriginError::Exchange(error).into()),
             SendOutcome::Answered(response) => {
                 let rendered = response::read(response, request.max_bytes).await?;
                 connection.end_exchange().await?;

@@ -134,6 +134,13 @@ impl Prepared {
         self.method.is_safe() && !self.upgrade
     }
 
+    /// Whether a request that was lost on a pooled connection is sent once more, on a new one. Many
+    /// origins close idle connections after a few seconds, and a visitor would get an error when a
+    /// request meets that moment. A lost render is repeated by the queue, which counts it.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.is_pass && self.may_reuse()
+    }
+
     pub(crate) fn request(&self) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();

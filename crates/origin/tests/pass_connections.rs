@@ -135,8 +135,25 @@ async fn dropped_response_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn request_that_may_have_been_received_is_not_repeated() {
-    for method in [Method::GET, Method::POST] {
+async fn safe_request_lost_on_a_pooled_connection_is_repeated_once() {
+    let server = Server::start(|mut talk| async move {
+        talk.request().await?;
+        talk.send(RESPONSE).await?;
+        // As a server that closes an idle connection while a request is on its way.
+        talk.request().await?;
+        Ok(())
+    })
+    .await;
+    let origins = origins();
+    for visits in 1..=3 {
+        assert_eq!(visit_with(&origins, &server, visit()).await, b"hello", "visit {visits}");
+    }
+    assert_eq!((server.connections(), server.requests().len()), (3, 5));
+}
+
+#[tokio::test]
+async fn request_that_may_have_been_received_is_not_repeated_again() {
+    for (method, requests) in [(Method::GET, 3), (Method::POST, 2)] {
         let server = Server::start(|mut talk| async move {
             talk.request().await?;
             if talk.number == 0 {
@@ -150,7 +167,7 @@ async fn request_that_may_have_been_received_is_not_repeated() {
         visit_with(&origins, &server, visit()).await;
         let lost = origins.pass(&origin(&server.url()), PassRequest { method, ..visit() }).await.unwrap_err();
         assert!(matches!(lost, RenderFailure::Unreachable(_)), "{lost:?}");
-        assert_eq!(server.requests().len(), 2);
+        assert_eq!(server.requests().len(), requests);
     }
 }
 
