@@ -82,10 +82,12 @@ const KEPT_OF_BYPASS: [&str; 5] = ["version", "source_ms", "generated_at", "pend
 impl Guard {
     /// Modifies a request of this actor. A returned response is sent instead of the request.
     pub fn request(self, actor: Actor, operation: &str, request: &mut Value, now_ms: u64) -> Option<Response<Bytes>> {
-        let target = match self {
-            Guard::PinMovesMeta | Guard::OperatorNotificationIsMarked => Actor::Operator,
-            Guard::SweepTakesLease => Actor::Maintenance,
-            _ => Actor::Worker,
+        let target = if matches!(self, Guard::PinMovesMeta | Guard::OperatorNotificationIsMarked) {
+            Actor::Operator
+        } else if self == Guard::SweepTakesLease {
+            Actor::Maintenance
+        } else {
+            Actor::Worker
         };
         if actor != target {
             return None;
@@ -136,9 +138,11 @@ impl Guard {
                 return Some(success("{}"));
             }
             Guard::PinMovesMeta => {
-                let pins = request["TransactItems"].as_array().is_some_and(|items| {
-                    items.iter().any(|item| item["Update"]["UpdateExpression"] == "SET pinned_at_ms = :at")
-                });
+                let pins = |item: &Value| {
+                    let expression = item["Update"]["UpdateExpression"].as_str();
+                    expression.is_some_and(|expression| expression.starts_with("SET pinned_at_ms"))
+                };
+                let pins = request["TransactItems"].as_array().is_some_and(|items| items.iter().any(pins));
                 if let Some(items) = request.get_mut("TransactItems").and_then(Value::as_array_mut).filter(|_| pins) {
                     items.retain(|item| item["Update"]["Key"]["sk"]["S"] == "HEALTH");
                 }
