@@ -138,9 +138,11 @@ impl Guard {
                 return Some(success("{}"));
             }
             Guard::PinMovesMeta => {
-                let pins = request["TransactItems"].as_array().is_some_and(|items| {
-                    items.iter().any(|item| item["Update"]["UpdateExpression"] == "SET pinned_at_ms = :at")
-                });
+                let pins = |item: &Value| {
+                    let expression = item["Update"]["UpdateExpression"].as_str();
+                    expression.is_some_and(|expression| expression.starts_with("SET pinned_at_ms"))
+                };
+                let pins = request["TransactItems"].as_array().is_some_and(|items| items.iter().any(pins));
                 if let Some(items) = request.get_mut("TransactItems").and_then(Value::as_array_mut).filter(|_| pins) {
                     items.retain(|item| item["Update"]["Key"]["sk"]["S"] == "HEALTH");
                 }

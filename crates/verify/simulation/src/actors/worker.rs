@@ -156,11 +156,9 @@ fn names(messages: &[Message]) -> String {
 fn ack(sim: &Sim, messages: &[Message], failed: &BTreeSet<String>, refused: &[Refusal]) {
     let without = sim.wire.without();
     for message in messages {
-        let ack_failed = match without {
-            Some(Guard::BusyIsNotAcked) => true,
-            Some(Guard::RefusedChangedWaits) => refused.iter().any(|refusal| sim.checker.is_of(message, refusal)),
-            _ => false,
-        };
+        let is_refused = || refused.iter().any(|refusal| sim.checker.is_of(message, refusal));
+        let ack_failed =
+            without == Some(Guard::BusyIsNotAcked) || (without == Some(Guard::RefusedChangedWaits) && is_refused());
         if ack_failed || !failed.contains(&message.id()) {
             sim.checker.acked(message);
             sim.queues.delete(message.number);
