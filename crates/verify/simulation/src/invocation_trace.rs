@@ -42,6 +42,7 @@ impl Refusal {
 #[derive(Clone, Debug, Default)]
 pub struct InvocationTrace {
     uploaded: Arc<AtomicBool>,
+    leased: Arc<AtomicBool>,
     refusals: Arc<Mutex<Vec<Refusal>>>,
 }
 
@@ -49,10 +50,15 @@ impl InvocationTrace {
     /// Another invocation begins.
     pub fn begin(&self) {
         self.uploaded.store(false, Ordering::Relaxed);
+        self.leased.store(false, Ordering::Relaxed);
         self.refusals().clear();
     }
 
-    pub fn add(&self, call: &Call, request: &Value, response: &Response<Bytes>) {
+    /// `is_lease` is whether the request takes a lease.
+    pub fn add(&self, call: &Call, is_lease: bool, request: &Value, response: &Response<Bytes>) {
+        if is_lease && response.status().is_success() {
+            self.leased.store(true, Ordering::Relaxed);
+        }
         if call.operation == "PutObject" && response.status().is_success() {
             self.uploaded.store(true, Ordering::Relaxed);
         }
@@ -62,6 +68,11 @@ impl InvocationTrace {
     /// Whether it has uploaded a body.
     pub fn has_uploaded(&self) -> bool {
         self.uploaded.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has taken a lease since the last call: its render is about to begin.
+    pub fn has_just_leased(&self) -> bool {
+        self.leased.swap(false, Ordering::Relaxed)
     }
 
     /// Its refused withdrawals so far.

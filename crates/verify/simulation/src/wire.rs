@@ -110,12 +110,10 @@ impl Wire {
             async move {
                 let (call, body) = (Call::of(&request), request.body().clone());
                 let response = wire.clone().arrive(Actor::Worker, request).await;
-                // Refused commits are rare: most requests need not be read again.
-                let request = match response.status().as_u16() {
-                    400 => serde_json::from_slice(&body).unwrap_or_default(),
-                    _ => Value::Null,
-                };
-                trace.add(&call, &request, &response);
+                // Refused commits and leases are rare: most requests need not be read again.
+                let read = response.status().as_u16() == 400 || call.operation == "PutItem";
+                let request: Value = if read { serde_json::from_slice(&body).unwrap_or_default() } else { Value::Null };
+                trace.add(&call, row(&request) == "LOCK", &request, &response);
                 if let Some(refusal) = Refusal::of(&call, &request, &response) {
                     wire.checker.withdrawal_refused(refusal);
                 }

@@ -98,7 +98,10 @@ async fn invoke(
     let stopped = fault.freeze().map_or(Stopped::Nothing, |freeze| freeze.stopped);
     let mut rng = rng;
     let on_moment = |moment| match moment {
-        Moment::Polled => step_clock(sim, &sandbox.clock, &mut rng),
+        Moment::Polled => {
+            let leased = sandbox.trace.has_just_leased();
+            step_clock(sim, &sandbox.clock, leased, &mut rng);
+        }
         Moment::Begun if stopped != Stopped::Nothing => sandbox.clock.step(frozen_ms),
         Moment::Begun => {}
         Moment::Faulted => {
@@ -137,13 +140,21 @@ async fn invoke(
     tokio::time::timeout(sim.profile.timeout() + frozen, invocation).await.ok().flatten()
 }
 
-/// Steps the wall clock at some awaits, with a bounded error.
-fn step_clock(sim: &Sim, clock: &MachineClock, rng: &mut fastrand::Rng) {
-    if sim.is_calm() || rng.u32(0..10_000) >= sim.profile.clocks.steps {
+/// Steps the wall clock at some awaits, with a bounded error. More often forward while a lease is
+/// taken: the time that is read next is that of the version, and a step of some seconds would let it
+/// cover changes that its render has not seen.
+fn step_clock(sim: &Sim, clock: &MachineClock, leased: bool, rng: &mut fastrand::Rng) {
+    let steps = sim.profile.clocks.steps;
+    let forward = leased && rng.u32(0..400) < steps;
+    if sim.is_calm() || !(forward || rng.u32(0..10_000) < steps) {
         return;
     }
     let ahead_ms = clock.ahead_ms();
-    let by_ms = if ahead_ms.abs() > MAX_CLOCK_ERROR_MS { -ahead_ms } else { step_ms(rng) };
+    let by_ms = match ahead_ms.abs() > MAX_CLOCK_ERROR_MS {
+        true => -ahead_ms,
+        false if forward => rng.i64(3_000..40_000),
+        false => step_ms(rng),
+    };
     clock.step(by_ms);
     sim.count_fault(RunFault::ClockStep);
     sim.wire.note(|| format!("wall clock stepped by {by_ms} ms"));
