@@ -20,7 +20,8 @@ def revalidate(path):
     command = [sys.argv[1], WORLD["site"], path]
     done = subprocess.run(command, env=os.environ | {"EVERFRESH_KEY": WORLD["key"]}, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return {"path": path, "key": done.stdout.strip().split(".", 1)[1]}
+    # <page hash>.<key>@<milliseconds>
+    return {"path": path, "key": done.stdout.strip().split(".", 1)[1].partition("@")[0]}
 
 
 for kind in ("network", "throttling"):
